@@ -1,0 +1,1 @@
+//! A real control plane: etcd, kube-apiserver and kube-controller-manager on loopback.

@@ -1,0 +1,1 @@
+//! Segments, nodes and clients as network namespaces; probes and observers on them.
