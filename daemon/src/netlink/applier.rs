@@ -382,3 +382,6 @@ fn put_message(spec: &AddressSpec) -> AddressMessage {
     ]);
     message
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,8 @@ use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 
 use super::client::{Client, ClientError};
 use super::parse::{self, Address, Seen};
+use super::queries;
 use super::record::{Key, Record};
-use super::view;
 
 /// The value of IFA_PROTO (Linux 5.18 and later) on every address we add: `p`. The
 /// kernel's own are 1 to 3 (loopback, router advertisement, link-local).
@@ -123,7 +123,7 @@ pub enum MarksError {
 fn kernel_marks_addresses() -> Result<bool, ClientError> {
     let mut client = Client::open()?;
     let shown = client.dump(
-        &view::address_request(None),
+        &queries::addresses(None),
         || false,
         |found, message| {
             if let Some(Seen::Address(address)) = parse::seen(message) {

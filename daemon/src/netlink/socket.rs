@@ -110,3 +110,17 @@ pub(crate) fn watch(socket: Arc<Socket>) -> io::Result<Ready> {
     // it before it is dropped, and the `Arc` keeps it until the registration ends.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than `net.core.rmem_max` allows without privileges.
+    #[test]
+    fn the_buffer_is_as_large_as_asked() {
+        let asked = 8 * 1024 * 1024;
+        let socket = Socket::open(&[], asked).unwrap();
+        let got = socket.receive_buffer().unwrap();
+        assert!(got >= asked, "{got}: run the test as root (CAP_NET_ADMIN)");
+    }
+}

@@ -53,12 +53,13 @@ fn withdraw(marks: &Marks, done: &mut Withdrawn) -> Result<(), String> {
         }
     }
     // Believe the kernel, not its acknowledgements.
-    for (index, net) in ours(&mut applier, marks)? {
-        done.removed.retain(|target| *target != (index, net));
-        let words = format!("{net} on interface {} is there again", index.0);
-        if done.errors.is_empty() {
-            done.errors.push(words);
-        }
+    let still = ours(&mut applier, marks)?;
+    for target in done.removed.extract_if(.., |target| still.contains(target)) {
+        let (index, net) = target;
+        done.errors.push(format!(
+            "{net} is on interface {} again: is the daemon still running?",
+            index.0
+        ));
     }
     Ok(())
 }

@@ -118,6 +118,3 @@ fn interface_address(index: IfIndex) -> SockAddr {
         SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t)
     }
 }
-
-#[cfg(test)]
-mod tests;

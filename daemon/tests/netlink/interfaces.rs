@@ -91,6 +91,10 @@ fn an_existing_one_is_adopted_and_never_removed() {
         let link = ip_json("link show dev kube-lb0")[0].clone();
         assert!(link["flags"].to_string().contains("\"UP\""), "{link}");
         assert_eq!(link["ifalias"], "mine", "{link}");
+        assert!(
+            !link["flags"].to_string().contains("NOARP"),
+            "only brought up: {link}"
+        );
         apply_all(&mut applier, vec![discard("kube-lb0")]);
         assert!(exists("kube-lb0"));
     });

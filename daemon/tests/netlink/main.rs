@@ -1,6 +1,8 @@
 //! The kernel's side against a real kernel: every test in network namespaces of its
 //! own, which end with the threads that made them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is how they fail")]
+
 mod addresses;
 mod foreign;
 mod interfaces;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use purelb_core::facts::LinkFacts;
 use purelb_core::ids::IfIndex;
 use purelbd::netlink::{Marks, MonitorSettings};
 
@@ -20,7 +21,7 @@ fn links_come_change_and_go() {
             .until("both ends up", |m| {
                 ["a0", "a1"]
                     .iter()
-                    .all(|name| m.link(name).is_some_and(|l| l.usable()))
+                    .all(|name| m.link(name).is_some_and(LinkFacts::usable))
             })
             .await;
         let index = index_of("a0");
