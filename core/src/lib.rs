@@ -3,6 +3,7 @@
 //! No clock, no IO, no async, no Kubernetes or netlink types: the outside comes in
 //! as plain facts with the time they were seen, and decisions go out as effects.
 
+pub mod election;
 pub mod ids;
 pub mod time;
 
