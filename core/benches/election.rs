@@ -99,6 +99,7 @@ impl Cluster {
             }
         }
         let bid = |node: &str| score(node, &vip.to_string());
+        #[allow(clippy::unnecessary_sort_by, reason = "hashing both sides is the plain way")]
         candidates.sort_by(|a, b| bid(a).cmp(&bid(b)));
         candidates.first().copied()
     }
