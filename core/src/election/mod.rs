@@ -196,7 +196,7 @@ impl Election {
         let ip = vip.ip();
         let rule = self.sets.rule(restriction, &mut self.field.nodes);
         match self.tracked.get_mut(&ip) {
-            Some(known) if known.rule == rule => return self.sets.release(rule, &mut self.field.nodes),
+            Some(known) if known.rule == rule => self.sets.release(rule, &mut self.field.nodes),
             Some(known) => {
                 let old = std::mem::replace(&mut known.rule, rule);
                 self.decide(ip);

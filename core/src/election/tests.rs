@@ -259,11 +259,11 @@ fn a_change_hashes_only_what_it_can_change() {
     };
 
     let joined = cost(&mut election, &|e| {
-        e.upsert_member(mk_node("new"), on(&["10.0.0.0/24"]))
+        e.upsert_member(mk_node("new"), on(&["10.0.0.0/24"]));
     });
     assert_eq!(joined, 40, "a join is hashed once per VIP of its subnet");
     let again = cost(&mut election, &|e| {
-        e.upsert_member(mk_node("new"), on(&["10.0.0.1/24"]))
+        e.upsert_member(mk_node("new"), on(&["10.0.0.1/24"]));
     });
     assert_eq!(again, 0, "the same subnet again");
     let wider = cost(&mut election, &|e| {
@@ -271,7 +271,7 @@ fn a_change_hashes_only_what_it_can_change() {
     });
     assert_eq!(wider, 7, "only VIPs that its old subnets did not contain");
     let narrower = cost(&mut election, &|e| {
-        e.upsert_member(mk_node("new"), on(&["10.0.0.0/8"]))
+        e.upsert_member(mk_node("new"), on(&["10.0.0.0/8"]));
     });
     assert_eq!(narrower, 0, "another of its subnets still contains them");
 
@@ -292,6 +292,17 @@ fn a_change_hashes_only_what_it_can_change() {
     assert_eq!(restricted, 2, "only those the restriction names");
     let again = cost(&mut election, &|e| e.track(mk_vip("10.0.0.1"), &only));
     assert_eq!(again, 0, "the same restriction again");
+
+    let prefer = Restriction::Prefer(mk_set(&["node-1", "node-2"]));
+    let preferring = cost(&mut election, &|e| e.track(mk_vip("10.0.0.1"), &prefer));
+    assert_eq!(
+        preferring, 2,
+        "the fallback is not hashed while a preferred node stands"
+    );
+    let joined = cost(&mut election, &|e| {
+        e.upsert_member(mk_node("late"), on(&["10.0.0.1/32"]));
+    });
+    assert_eq!(joined, 0, "nor is a newcomer that could only be fallback");
 }
 
 #[test]
@@ -305,6 +316,18 @@ fn a_batch_decides_each_vip_once() {
         "one candidate is left for 40 VIPs"
     );
     assert_eq!(election.won_by(&mk_node("node-0")).count(), 40);
+
+    // It goes, comes, goes again, and another one comes: 40 VIPs with one candidate.
+    let before = election.hashes();
+    let (last, other) = (mk_node("node-0"), mk_node("other"));
+    election.apply([
+        MemberChange::Remove(last.clone()),
+        MemberChange::Upsert(last.clone(), on(&["10.0.0.0/24"])),
+        MemberChange::Remove(last),
+        MemberChange::Upsert(other.clone(), on(&["10.0.0.0/24"])),
+    ]);
+    assert_eq!(election.hashes() - before, 40);
+    assert_eq!(election.won_by(&other).count(), 40);
 }
 
 #[test]
