@@ -4,6 +4,7 @@
 //! as plain facts with the time they were seen, and decisions go out as effects.
 
 pub mod ids;
+pub mod pools;
 pub mod time;
 
 pub use ids::{Family, IdError, IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
