@@ -1,6 +1,8 @@
 //! Tests of the pools: texts and arithmetic, the rules one by one, and a model.
 
+mod admission;
 mod model;
+mod model_run;
 mod ranges;
 mod rules;
 mod sharing;
@@ -88,7 +90,7 @@ impl<'a> Ask<'a> {
         self.families(Families::One(Family::V6))
     }
 
-    fn from_group(mut self, name: &str) -> Self {
+    fn group(mut self, name: &str) -> Self {
         self.group = named(name);
         self
     }

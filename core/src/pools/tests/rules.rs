@@ -240,14 +240,14 @@ fn unknown_and_refused_groups_are_told_apart() {
     let mut pools = Pools::new();
     let young = mk_group("young", 5, &["10.0.0.5-10.0.0.20"]);
     pools.set_groups([young.clone(), mk_group("default", 1, &["10.0.0.1-10.0.0.9"])]);
-    let error = Ask::of("a").from_group("nobody").get(&mut pools).unwrap_err();
+    let error = Ask::of("a").group("nobody").get(&mut pools).unwrap_err();
     assert_eq!(error.reason(), "no_such_group");
-    let error = Ask::of("a").from_group("young").get(&mut pools).unwrap_err();
+    let error = Ask::of("a").group("young").get(&mut pools).unwrap_err();
     assert_eq!(error.reason(), "group_refused");
     assert!(error.to_string().contains("10.0.0.5-10.0.0.9"), "{error}");
     // The older one goes: the refused one comes in.
     assert!(pools.set_groups([young]).refused.is_empty());
-    assert_eq!(Ask::of("a").from_group("young").ips(&mut pools), "10.0.0.5");
+    assert_eq!(Ask::of("a").group("young").ips(&mut pools), "10.0.0.5");
 }
 
 #[test]

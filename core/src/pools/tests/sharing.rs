@@ -116,7 +116,7 @@ fn a_key_of_another_group_is_another_key() {
     ]);
     assert_eq!(Ask::of("a").key("k", &[1]).ips(&mut pools), "10.0.0.1");
     assert_eq!(
-        Ask::of("b").key("k", &[1]).from_group("two").ips(&mut pools),
+        Ask::of("b").key("k", &[1]).group("two").ips(&mut pools),
         "10.1.0.1"
     );
 }
@@ -139,7 +139,7 @@ fn ports_edited_into_a_clash_keep_the_address_and_say_so() {
         services: vec![svc("a"), svc("b")],
         port: Some(Port::new(Protocol::Tcp, 80)),
     };
-    assert_eq!(grant.conflicts, [clash.clone()]);
+    assert_eq!(grant.conflicts, std::slice::from_ref(&clash));
     assert_eq!(pools.conflicts().collect::<Vec<_>>(), [clash]);
     // Edited back: settled, and the old port is free again.
     assert!(

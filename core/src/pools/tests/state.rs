@@ -26,18 +26,18 @@ fn an_edit_takes_no_address_away_and_flags_those_outside() {
     pools.set_groups([mk_group("new", 9, &["10.0.0.0-10.0.0.9"])]);
     assert_eq!(
         Ask::of("c")
-            .from_group("new")
+            .group("new")
             .explicit(&["10.0.0.1"])
             .get(&mut pools)
             .unwrap_err()
             .reason(),
         "in_use"
     );
-    assert_eq!(Ask::of("c").from_group("new").ips(&mut pools), "10.0.0.2");
+    assert_eq!(Ask::of("c").group("new").ips(&mut pools), "10.0.0.2");
     assert_eq!(pools.stats(&named("default")).v4.outside, 3);
     // Released once nobody wants it: it is the new group's then.
     assert_eq!(pools.release(&svc("a"), vip("10.0.0.1")), Released::Freed);
-    assert_eq!(Ask::of("d").from_group("new").ips(&mut pools), "10.0.0.1");
+    assert_eq!(Ask::of("d").group("new").ips(&mut pools), "10.0.0.1");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn two_services_adopted_on_one_address_are_both_recorded() {
 fn a_refused_groups_addresses_are_held_against_the_one_that_won() {
     let mut pools = Pools::new();
     pools.set_groups([mk_group("young", 5, &["10.0.0.1-10.0.0.9"])]);
-    assert_eq!(Ask::of("a").from_group("young").ips(&mut pools), "10.0.0.1");
+    assert_eq!(Ask::of("a").group("young").ips(&mut pools), "10.0.0.1");
     let admission = pools.set_groups([
         mk_group("young", 5, &["10.0.0.1-10.0.0.9"]),
         mk_group("default", 1, &["10.0.0.1-10.0.0.3"]),
@@ -154,7 +154,7 @@ fn moving_to_another_group_names_the_old_address_as_surplus() {
         mk_group("two", 0, &["10.1.0.1-10.1.0.9"]),
     ]);
     assert_eq!(Ask::of("a").ips(&mut pools), "10.0.0.1");
-    let grant = Ask::of("a").from_group("two").get(&mut pools).unwrap();
+    let grant = Ask::of("a").group("two").get(&mut pools).unwrap();
     assert_eq!(grant.ips().collect::<Vec<_>>(), [vip("10.1.0.1")]);
     assert_eq!(grant.surplus, [vip("10.0.0.1")]);
 }
