@@ -17,6 +17,7 @@ mod kernel;
 mod membership;
 mod own_lease;
 mod placement;
+pub mod pools;
 pub mod reason;
 pub mod snapshot;
 mod subnets;
