@@ -1,1 +1,26 @@
+//! Kubernetes objects as purelb reads and writes them: the custom resources, the
+//! annotations, the Lease.
+//!
+//! Everything here is pure: text and objects in, plain facts of `purelb-core` out,
+//! and back. Readers are lenient where others write, and bounded always: an object
+//! anyone may edit must never crash or stall a daemon.
 
+//addresses
+//agent
+pub mod crds;
+//endpoints
+//group
+#[expect(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+pub mod lbnodeagent;
+//lease
+pub mod names;
+//node
+//range
+mod schema;
+//service
+#[expect(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+pub mod servicegroup;
+//slots
+
+pub use lbnodeagent::{LBNodeAgent, LBNodeAgentSpec, LBNodeAgentStatus};
+pub use servicegroup::{ServiceGroup, ServiceGroupSpec, ServiceGroupStatus};
