@@ -5,22 +5,22 @@
 //! and back. Readers are lenient where others write, and bounded always: an object
 //! anyone may edit must never crash or stall a daemon.
 
-//addresses
-//agent
+pub mod addresses;
+pub mod agent;
 pub mod crds;
-//endpoints
-//group
+pub mod endpoints;
+pub mod group;
 #[expect(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 pub mod lbnodeagent;
-//lease
+pub mod lease;
 pub mod names;
-//node
-//range
+pub mod node;
+pub mod range;
 mod schema;
-//service
+pub mod service;
 #[expect(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 pub mod servicegroup;
-//slots
+pub mod slots;
 
 pub use lbnodeagent::{LBNodeAgent, LBNodeAgentSpec, LBNodeAgentStatus};
 pub use servicegroup::{ServiceGroup, ServiceGroupSpec, ServiceGroupStatus};

@@ -57,7 +57,11 @@ fn pool_rules(family: Family) -> Value {
             &pool_ok,
             &format!("pool must be an {family} prefix, a range from-to, or one address")
         ),
-        rule(".subnet", &subnet_ok, &format!("subnet must be an {family} prefix such as address/length")),
+        rule(
+            ".subnet",
+            &subnet_ok,
+            &format!("subnet must be an {family} prefix such as address/length")
+        ),
         rule(".pool", &inside, "pool must lie inside subnet"),
         rule(
             ".aggregation",
