@@ -153,9 +153,8 @@ fn garp(raw: Option<&GarpSpec>) -> Result<GarpConfig, Wrong> {
     const AT: &str = "spec.local.garpConfig";
     let defaults = GarpConfig::default();
     let Some(raw) = raw else { return Ok(defaults) };
-    let count = match u32::try_from(raw.count) {
-        Ok(count @ 1..=10) => count,
-        _ => return wrong(&format!("{AT}.count"), "must be from 1 to 10"),
+    let Ok(count @ 1..=10) = u32::try_from(raw.count) else {
+        return wrong(&format!("{AT}.count"), "must be from 1 to 10");
     };
     let interval = one_of(
         AT,
@@ -213,7 +212,7 @@ fn one_of(
         }
     };
     match (ms, text) {
-        (Some(a), Some(b)) if a != b => {
+        (Some(a), Some(b)) if a.as_millis() != b.as_millis() => {
             let message = format!("{text_name} and {ms_name} say different things; give one of them");
             wrong(&format!("{at}.{text_name}"), message)
         }

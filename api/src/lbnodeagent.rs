@@ -100,10 +100,10 @@ fn default_dummy() -> String {
     validation = Rule::new("!has(self.initialDelay) || !self.initialDelay.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.initialDelay) <= duration('5s')")
         .message("initialDelay must be at most 5s")
         .field_path(".initialDelay"),
-    validation = Rule::new("!(has(self.interval) && has(self.intervalMs)) || !self.interval.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.interval) == duration(string(self.intervalMs) + 'ms')")
+    validation = Rule::new("!(has(self.interval) && has(self.intervalMs)) || !self.interval.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.interval).getMilliseconds() == self.intervalMs")
         .message("interval and intervalMs say different things; give one of them")
         .field_path(".interval"),
-    validation = Rule::new("!(has(self.initialDelay) && has(self.delayMs)) || !self.initialDelay.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.initialDelay) == duration(string(self.delayMs) + 'ms')")
+    validation = Rule::new("!(has(self.initialDelay) && has(self.delayMs)) || !self.initialDelay.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.initialDelay).getMilliseconds() == self.delayMs")
         .message("initialDelay and delayMs say different things; give one of them")
         .field_path(".initialDelay")
 )]

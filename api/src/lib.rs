@@ -10,7 +10,11 @@ pub mod agent;
 pub mod crds;
 pub mod endpoints;
 pub mod group;
-#[expect(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+#[expect(
+    unreachable_pub,
+    clippy::duplicated_attributes,
+    reason = "KubeSchema repeats the type inside a function; each printer column has a type"
+)]
 pub mod lbnodeagent;
 pub mod lease;
 pub mod names;
@@ -18,7 +22,11 @@ pub mod node;
 pub mod range;
 mod schema;
 pub mod service;
-#[expect(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+#[expect(
+    unreachable_pub,
+    clippy::duplicated_attributes,
+    reason = "KubeSchema repeats the type inside a function; each printer column has a type"
+)]
 pub mod servicegroup;
 pub mod slots;
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount as ServiceAccountObject;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Node, ServiceAccount as ServiceAccountObject};
 use kube::api::PostParams;
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 
 use super::ControlPlane;
@@ -69,8 +69,28 @@ impl ControlPlane {
 
     /// A real token of the account, from the TokenRequest API.
     pub async fn token_for(&self, account: &ServiceAccount) -> Result<String> {
+        self.request_token(account, None).await
+    }
+
+    /// A token that also says on which Node it is used, and ends with that Node.
+    pub async fn token_for_node(&self, account: &ServiceAccount, node: &Node) -> Result<String> {
+        let bound = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Node".into()),
+            name: Some(node.name_any()),
+            uid: node.uid(),
+        };
+        self.request_token(account, Some(bound)).await
+    }
+
+    async fn request_token(
+        &self,
+        account: &ServiceAccount,
+        bound: Option<BoundObjectReference>,
+    ) -> Result<String> {
         let accounts: Api<ServiceAccountObject> = Api::namespaced(self.admin()?, &account.namespace);
         let spec = TokenRequestSpec {
+            bound_object_ref: bound,
             expiration_seconds: Some(TOKEN_SECONDS),
             ..TokenRequestSpec::default()
         };
