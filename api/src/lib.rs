@@ -7,6 +7,7 @@
 
 pub mod addresses;
 pub mod agent;
+pub mod conditions;
 pub mod crds;
 pub mod endpoints;
 pub mod group;

@@ -60,10 +60,11 @@ async fn starts_in_time_and_survives_outages_with_its_data() -> Result<()> {
 
 #[tokio::test]
 async fn clients_verify_the_server_and_have_only_their_rights() -> Result<()> {
-    let plane = ControlPlane::builder()
-        .also_reached_as("lab.example")
-        .start()
-        .await?;
+    // Nodes reach it at an address of the management network; here another of lo's.
+    let mut builder = ControlPlane::builder().listen_on("127.0.0.2".parse()?);
+    builder = builder.also_reached_as("lab.example");
+    let plane = builder.start().await?;
+    assert_eq!(plane.url(), plane.url_via("127.0.0.2"));
     let applied = plane.apply_manifests().await?;
     assert!(
         applied.contains(&"Namespace purelb-system".to_owned()),
@@ -86,6 +87,21 @@ async fn clients_verify_the_server_and_have_only_their_rights() -> Result<()> {
         matches!(&refused, Err(kube::Error::Api(s)) if s.code == 403),
         "{refused:?}"
     );
+
+    // A token file that changes is read again by whoever restarts with it.
+    let admin_url = plane.url();
+    let (kubeconfig, token_file) = plane.kubeconfig_with_token_file(&admin_url, "wrong")?;
+    for (token, accepted) in [
+        ("wrong".to_owned(), false),
+        (plane.token_for(&account).await?, true),
+    ] {
+        std::fs::write(&token_file, token)?;
+        let kubeconfig = kube::config::Kubeconfig::read_from(&kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+        let nodes: Api<Node> = Api::all(Client::try_from(config)?);
+        let answer = nodes.list(&ListParams::default()).await;
+        assert_eq!(answer.is_ok(), accepted, "{answer:?}");
+    }
 
     // Another CA's client does not trust it; a name not in the certificate neither.
     let mut stranger = Config::new(plane.url().parse()?);

@@ -9,7 +9,7 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::api::core::v1::{Node, ServiceAccount as ServiceAccountObject};
 use kube::api::PostParams;
 use kube::{Api, Client, Config, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ControlPlane;
 
@@ -112,31 +112,43 @@ impl ControlPlane {
     /// own address, another one it is reached as, or a proxy with a certificate of
     /// the lab's CA. The file disappears with the control plane.
     pub async fn kubeconfig_for(&self, account: &ServiceAccount, server_url: &str) -> Result<PathBuf> {
-        let token = self.token_for(account).await?;
-        let path = self
-            .dir()
-            .join(format!("{}-{}.kubeconfig", account.name, uuid::Uuid::new_v4()));
-        fs::write(&path, self.kubeconfig_text(server_url, &token))?;
-        Ok(path)
+        self.kubeconfig_with_token(server_url, &self.token_for(account).await?)
+    }
+
+    /// The same with any token, such as one bound to a node.
+    pub fn kubeconfig_with_token(&self, server_url: &str, token: &str) -> Result<PathBuf> {
+        self.write_kubeconfig(&self.kubeconfig_text(server_url, &json!({"token": token})))
+    }
+
+    /// The same with the token in a file beside it, which a test may replace while
+    /// the daemon runs. Answers (kubeconfig, token file).
+    pub fn kubeconfig_with_token_file(&self, server_url: &str, token: &str) -> Result<(PathBuf, PathBuf)> {
+        let file = self.dir().join(format!("{}.token", uuid::Uuid::new_v4()));
+        fs::write(&file, token)?;
+        let kubeconfig =
+            self.write_kubeconfig(&self.kubeconfig_text(server_url, &json!({"tokenFile": file})))?;
+        Ok((kubeconfig, file))
     }
 
     /// The administrator's kubeconfig, for commands an operator would run.
     pub fn admin_kubeconfig(&self, server_url: &str) -> Result<PathBuf> {
-        let path = self
-            .dir()
-            .join(format!("admin-{}.kubeconfig", uuid::Uuid::new_v4()));
-        fs::write(&path, self.kubeconfig_text(server_url, &self.admin_token))?;
+        self.kubeconfig_with_token(server_url, &self.admin_token)
+    }
+
+    fn write_kubeconfig(&self, text: &str) -> Result<PathBuf> {
+        let path = self.dir().join(format!("{}.kubeconfig", uuid::Uuid::new_v4()));
+        fs::write(&path, text)?;
         Ok(path)
     }
 
     /// A kubeconfig is YAML, and JSON is YAML: no writer needed.
-    pub(super) fn kubeconfig_text(&self, server_url: &str, token: &str) -> String {
+    fn kubeconfig_text(&self, server_url: &str, user: &Value) -> String {
         let ca = ByteString(self.ca.cert_pem().into_bytes());
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "lab", "cluster": {"server": server_url, "certificate-authority-data": ca}}],
-            "users": [{"name": "lab", "user": {"token": token}}],
+            "users": [{"name": "lab", "user": user}],
             "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab", "namespace": "purelb-system"}}],
             "current-context": "lab",
         });

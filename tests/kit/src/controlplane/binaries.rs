@@ -30,7 +30,10 @@ impl Binaries {
         if let Some(dir) = env::var_os("KUBEBUILDER_ASSETS") {
             match Self::in_dirs(&[PathBuf::from(dir)]) {
                 Ok(found) => return Ok(found),
-                Err(why) => passed_over.push(format!("KUBEBUILDER_ASSETS: {why:#}")),
+                Err(why) => {
+                    eprintln!("KUBEBUILDER_ASSETS is passed over: {why:#}");
+                    passed_over.push(format!("KUBEBUILDER_ASSETS: {why:#}"));
+                }
             }
         }
         let path: Vec<PathBuf> =

@@ -299,8 +299,7 @@ impl ControlPlane {
     }
 
     fn spawn_controller_manager(&self, files: &Files) -> Result<()> {
-        let kubeconfig = self.dir.path().join("controller-manager.kubeconfig");
-        fs::write(&kubeconfig, self.kubeconfig_text(&self.url(), &self.admin_token))?;
+        let kubeconfig = self.admin_kubeconfig(&self.url())?;
         let args = [
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--service-account-private-key-file={}", files.sa_key.display()),
