@@ -307,6 +307,9 @@ impl ControlPlane {
             "--use-service-account-credentials=true".into(),
             "--leader-elect=false".into(),
             "--secure-port=0".into(),
+            // Its own brake would make every start and every collection seconds longer.
+            "--kube-api-qps=500".into(),
+            "--kube-api-burst=500".into(),
             // No kubelet reports here: with it every Node would turn NotReady.
             "--controllers=*,-node-lifecycle-controller".into(),
         ];
