@@ -45,7 +45,7 @@ const LATE: Duration = Duration::from_millis(5);
 const MAX_RECORDS: usize = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+enum Protocol {
     Udp,
     Tcp,
 }
