@@ -59,6 +59,8 @@ fn secret(object: &mut Value) {
 }
 
 fn service(given: &mut Given, object: &mut Value, old: Option<&Value>) {
+    or_insert(object, "status", || json!({}));
+    or_insert(&mut object["status"], "loadBalancer", || json!({}));
     let spec = &mut object["spec"];
     or_insert(spec, "type", || "ClusterIP".into());
     or_insert(spec, "sessionAffinity", || "None".into());
@@ -92,9 +94,7 @@ fn service(given: &mut Given, object: &mut Value, old: Option<&Value>) {
                 remove(spec, only);
             }
         }
-        if object["status"].is_object() {
-            object["status"]["loadBalancer"] = json!({});
-        }
+        object["status"]["loadBalancer"] = json!({});
     }
     cluster_addresses(given, &mut object["spec"], old);
 }

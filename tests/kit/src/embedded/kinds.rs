@@ -225,6 +225,7 @@ pub const KINDS: &[Kind] = &[
     },
     Kind {
         status: true,
+        create_on_update: true,
         returns_deleted: true,
         fields: &["spec.type", "spec.clusterIP"],
         lists: &[

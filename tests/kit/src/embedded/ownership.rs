@@ -187,7 +187,7 @@ impl Owners {
         )
     }
 
-    pub(crate) fn to_value(&self) -> Value {
+    fn to_value(&self) -> Value {
         let entries = self
             .0
             .iter()
@@ -211,6 +211,16 @@ impl Owners {
                 entry
             });
         entries.collect::<Vec<_>>().into()
+    }
+
+    /// Writes the owners into an object.
+    pub(crate) fn into(self, object: &mut Value) {
+        let owners = self.to_value();
+        if owners.as_array().is_some_and(Vec::is_empty) {
+            super::defaults::remove(&mut object["metadata"], "managedFields");
+        } else {
+            object["metadata"]["managedFields"] = owners;
+        }
     }
 
     /// An update made `new` of `old`: it owns what it changed, nobody owns what is gone.
@@ -277,10 +287,12 @@ impl Owners {
                 "" => String::new(),
                 sub => format!(" with subresource \"{sub}\""),
             };
-            let who = format!(
-                "conflict with \"{}\"{sub} using {}",
-                owner.writer.manager, owner.api_version
-            );
+            // Managers that apply are named alone; the version tells updates apart.
+            let using = match owner.writer.operation {
+                Operation::Apply => String::new(),
+                Operation::Update => format!(" using {}", owner.api_version),
+            };
+            let who = format!("conflict with \"{}\"{sub}{using}", owner.writer.manager);
             conflicts.extend(contested.iter().map(|path| (who.clone(), worded(path))));
             for path in contested {
                 owner.paths.remove(&path);

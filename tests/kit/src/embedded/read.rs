@@ -24,17 +24,13 @@ fn parameter<'a>(query: &'a Query, name: &str) -> &'a str {
     query.get(name).map_or("", String::as_str)
 }
 
-fn version_of(query: &Query, options: &'static str) -> Result<Option<u64>, Refusal> {
+fn version_of(query: &Query) -> Result<Option<u64>, Refusal> {
     let text = parameter(query, "resourceVersion");
     if text.is_empty() {
         return Ok(None);
     }
-    let refused = |_| {
-        Refusal::invalid_options(
-            options,
-            "resourceVersion",
-            &format!("Invalid value: {text:?}: not a version"),
-        )
+    let refused = |error: std::num::ParseIntError| {
+        Refusal::internal(format!("resourceVersion: Invalid value: {text:?}: {error}"))
     };
     text.parse().map(Some).map_err(refused)
 }
@@ -74,7 +70,7 @@ fn read_token(token: &str) -> Option<(u64, Key)> {
 /// GET of a collection.
 pub(crate) fn list(store: &Store, kind: &Kind, namespace: &str, query: &Query) -> Result<Value, Refusal> {
     let selector = selector_of(kind, namespace, query)?;
-    let asked = version_of(query, "ListOptions")?;
+    let asked = version_of(query)?;
     let matching = parameter(query, "resourceVersionMatch");
     let invalid = |why: &str| Refusal::invalid_options("ListOptions", "resourceVersionMatch", why);
     match (matching, asked) {
@@ -195,7 +191,7 @@ pub(crate) fn watch(
     manners: WatchManners,
 ) -> Result<impl Stream<Item = Bytes> + Send + use<>, Refusal> {
     let selector = selector_of(kind, namespace, query)?;
-    let asked = version_of(query, "ListOptions")?;
+    let asked = version_of(query)?;
     let initial = match parameter(query, "sendInitialEvents") {
         "" => None,
         value => Some(value == "true" || value == "1"),

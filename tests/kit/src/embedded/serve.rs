@@ -161,8 +161,8 @@ impl Asked<'_> {
                 Ok(self.written(form, written))
             }
             Verb::Delete => {
-                let intent = self.intent()?;
                 let options = self.options()?;
+                let intent = self.deletion(&options)?;
                 let answer = write::delete(&mut store.lock(), &intent, &options)?;
                 Ok(json(StatusCode::OK, &answer))
             }
@@ -187,12 +187,24 @@ impl Asked<'_> {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
             let intent = Intent {
                 name,
-                ..self.intent()?
+                ..self.deletion(&options)?
             };
             // One that is gone by now is what was asked for.
             let _ = write::delete(&mut state, &intent, &options);
         }
         Ok(json(StatusCode::OK, &form.list(self.kind, listed)))
+    }
+
+    /// A body counts for more than the query, also where it says nothing.
+    fn deletion(&self, options: &Value) -> Result<Intent<'_>, Refusal> {
+        let intent = self.intent()?;
+        let dry_run = match options {
+            Value::Null => intent.dry_run,
+            options => options["dryRun"]
+                .as_array()
+                .is_some_and(|runs| runs.iter().any(|run| run == "All")),
+        };
+        Ok(Intent { dry_run, ..intent })
     }
 
     fn intent(&self) -> Result<Intent<'_>, Refusal> {

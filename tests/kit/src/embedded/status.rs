@@ -63,6 +63,26 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "Conflict", message).with(about(kind, name))
     }
 
+    /// A deletion that was to happen only to another object, or to another version of it.
+    pub(crate) fn precondition(kind: &Kind, name: &str, field: &str, wanted: &str, has: &str) -> Self {
+        let perhaps = match field {
+            "UID" => "deleted and then recreated",
+            _ => "modified",
+        };
+        let kind_name = if kind.group.is_empty() {
+            kind.kind.to_string()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!(
+            "Operation cannot be fulfilled on {kind_name} \"{name}\": the {field} in the precondition ({wanted}) \
+             does not match the {field} in record ({has}). The object might have been {perhaps}"
+        );
+        let mut details = about(kind, name);
+        details["kind"] = kind.kind.into();
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with(details)
+    }
+
     pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
@@ -133,6 +153,11 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message.into())
     }
 
+    /// What the real server has no better word for.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message.into())
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message.into())
     }
@@ -167,8 +192,11 @@ impl Refusal {
     pub(crate) fn body(&self) -> Value {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {},
-            "status": "Failure", "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+            "status": "Failure", "message": self.message, "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            body["reason"] = self.reason.into();
+        }
         if !self.details.is_null() {
             body["details"] = self.details.clone();
         }

@@ -195,7 +195,7 @@ fn create_checked(
         );
         owners
     });
-    object["metadata"]["managedFields"] = owners.to_value();
+    owners.into(&mut object);
     Ok(intent.store(state, &name, object))
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn update(state: &mut State, intent: &Intent<'_>, object: Value) -> O
             why,
         ));
     }
-    finish(state, intent, &old, object, Owned::ByChange).map(Written::Updated)
+    finish(state, intent, &old, object, How::Replaced).map(Written::Updated)
 }
 
 /// PATCH.
@@ -252,7 +252,7 @@ pub(crate) fn patch(state: &mut State, intent: &Intent<'_>, patch: Patch) -> Out
             let mut new = old.clone();
             merge_patch(&mut new, &patch);
             intent.check_identity(&new)?;
-            finish(state, intent, &old, new, Owned::ByChange).map(Written::Updated)
+            finish(state, intent, &old, new, How::Patched).map(Written::Updated)
         }
         Patch::Json(patch) => {
             let old = intent.current(state)?;
@@ -263,7 +263,7 @@ pub(crate) fn patch(state: &mut State, intent: &Intent<'_>, patch: Patch) -> Out
                 ))
             })?;
             intent.check_identity(&new)?;
-            finish(state, intent, &old, new, Owned::ByChange).map(Written::Updated)
+            finish(state, intent, &old, new, How::Patched).map(Written::Updated)
         }
     }
 }
@@ -313,13 +313,12 @@ fn apply(state: &mut State, intent: &Intent<'_>, mut applied: Value) -> Outcome<
             let merged = owners
                 .apply(kind, &writer, &old, &applied, intent.force, &time)
                 .map_err(|conflicts| Refusal::apply_conflict(&conflicts))?;
-            finish(state, intent, &old, merged, Owned::As(owners)).map(Written::Updated)
+            finish(state, intent, &old, merged, How::Applied(owners)).map(Written::Updated)
         }
         Err(refusal) if !intent.subresource.is_empty() => Err(refusal),
         Err(_) => {
-            if !text(&applied["metadata"]["resourceVersion"]).is_empty() {
-                return Err(Refusal::modified(kind, intent.name));
-            }
+            // Where there is nothing, a version is no condition.
+            remove(&mut applied["metadata"], "resourceVersion");
             let mut owners = Owners::of(&Value::Null);
             let empty = json!({});
             owners
@@ -346,20 +345,16 @@ fn drop_foreign_part(kind: &Kind, subresource: &str, applied: &mut Value) {
     }
 }
 
-/// How the owners of a write are found.
-enum Owned {
-    ByChange,
-    As(Owners),
+/// How the new object came about.
+enum How {
+    Replaced,
+    Patched,
+    /// By an apply patch, which has settled who owns what.
+    Applied(Owners),
 }
 
 /// Everything between "this is the new object" and its being stored.
-fn finish(
-    state: &mut State,
-    intent: &Intent<'_>,
-    old: &Value,
-    mut new: Value,
-    owned: Owned,
-) -> Outcome<Value> {
+fn finish(state: &mut State, intent: &Intent<'_>, old: &Value, mut new: Value, how: How) -> Outcome<Value> {
     let kind = intent.kind;
     let (was, is) = (&old["metadata"], &mut new["metadata"]);
     if !is.is_object() {
@@ -371,8 +366,17 @@ fn finish(
     }
     let (uid, had) = (text(&is["uid"]), text(&was["uid"]));
     if !uid.is_empty() && uid != had {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {had}");
-        return Err(Refusal::conflict(kind, intent.name, &why));
+        return Err(match how {
+            How::Replaced => {
+                let why =
+                    format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {had}");
+                Refusal::conflict(kind, intent.name, &why)
+            }
+            How::Patched | How::Applied(_) => {
+                let why = format!("Invalid value: {uid:?}: field is immutable");
+                Refusal::invalid(kind, intent.name, "metadata.uid", &why)
+            }
+        });
     }
     if text(&is["name"]) != intent.name && !is["name"].is_null() {
         return Err(Refusal::bad_request(format!(
@@ -426,15 +430,15 @@ fn finish(
     let mut new = intent.shaped(new)?;
     complete(kind, &mut state.given, &mut new, Some(old));
     check_finalizers(intent, old, &new)?;
-    let owners = match owned {
-        Owned::As(owners) => owners,
-        Owned::ByChange => {
+    let owners = match how {
+        How::Applied(owners) => owners,
+        How::Replaced | How::Patched => {
             let mut owners = Owners::of(old);
             owners.updated(kind, &intent.writer(Operation::Update), old, &new, &now());
             owners
         }
     };
-    new["metadata"]["managedFields"] = owners.to_value();
+    owners.into(&mut new);
     if new == *old {
         return Ok(new);
     }
@@ -486,10 +490,7 @@ pub(crate) fn delete(state: &mut State, intent: &Intent<'_>, options: &Value) ->
     for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (wanted, has) = (text(&options["preconditions"][field]), text(&metadata[field]));
         if !wanted.is_empty() && wanted != has {
-            let why = format!(
-                "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {has}"
-            );
-            return Err(Refusal::conflict(kind, intent.name, &why));
+            return Err(Refusal::precondition(kind, intent.name, word, wanted, has));
         }
     }
     if metadata["finalizers"]
