@@ -23,6 +23,7 @@ use futures::{StreamExt, stream};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use purelb_kit::controlplane::{ControlPlane, manifests};
 use purelb_kit::embedded::{EmbeddedApi, Kind};
+use purelb_kit::faults::Proxy;
 use serde_json::json;
 
 use kit::{Check, Ctx};
@@ -68,11 +69,23 @@ async fn run(server: &str, client: kube::Client) -> Result<()> {
     Ok(())
 }
 
+async fn start_embedded() -> Result<EmbeddedApi> {
+    let samples = Kind::custom(kit::GROUP, "v1", "samples", "Sample");
+    EmbeddedApi::builder().kind(samples).start().await
+}
+
 #[tokio::test]
 async fn the_embedded_server_conforms() -> Result<()> {
-    let samples = Kind::custom(kit::GROUP, "v1", "samples", "Sample");
-    let api = EmbeddedApi::builder().kind(samples).start().await?;
+    let api = start_embedded().await?;
     run("embedded API", api.client("conformance")?).await
+}
+
+/// A proxy that injects nothing changes nothing.
+#[tokio::test]
+async fn the_embedded_server_conforms_behind_a_fault_proxy() -> Result<()> {
+    let api = start_embedded().await?;
+    let proxy = Proxy::before(&api).start().await?;
+    run("embedded API behind a proxy", proxy.client("conformance")?).await
 }
 
 #[tokio::test]
