@@ -61,10 +61,7 @@ pub(crate) fn remove(client: &mut Client, name: &IfName) -> Result<(), ApplyErro
 fn link_error(name: &IfName, error: ClientError) -> ApplyError {
     match error {
         ClientError::Refused(no) if no.errno == Errno::EPERM => ApplyError::NotPermitted,
-        error => ApplyError::Link {
-            name: name.clone(),
-            error,
-        },
+        error => ApplyError::Link { name: name.clone(), error },
     }
 }
 
@@ -80,18 +77,14 @@ fn find(client: &mut Client, name: &IfName) -> Result<Option<Link>, ClientError>
 /// no link of ours is left behind without its mark.
 fn make(client: &mut Client, name: &IfName, kind: InfoKind) -> Result<(), ClientError> {
     let mut create = named(name);
-    create
-        .attributes
-        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+    create.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
     let mut mark = named(name);
     mark.attributes.push(LinkAttribute::IfAlias(ALIAS.to_owned()));
     // Nobody is there to talk to: no link-local address, hence no router solicitation.
     let mut quiet = named(name);
-    quiet
-        .attributes
-        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
-            AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
-        ])]));
+    quiet.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
+        AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
+    ])]));
     // A dummy is without ARP by itself, and so without duplicate address detection, which
     // a bridge without ports could never finish.
     let set = |message| Request::new(RouteNetlinkMessage::SetLink(message), 0);

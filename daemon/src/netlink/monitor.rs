@@ -60,9 +60,7 @@ pub struct MonitorSettings {
 
 impl Default for MonitorSettings {
     fn default() -> Self {
-        Self {
-            receive_buffer: 8 * 1024 * 1024,
-        }
+        Self { receive_buffer: 8 * 1024 * 1024 }
     }
 }
 
@@ -136,21 +134,14 @@ impl Monitor {
     pub fn open(settings: &MonitorSettings, marks: Marks, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
         let socket = Socket::open(&GROUPS, settings.receive_buffer)?;
         socket.set_non_blocking()?;
-        tracing::debug!(
-            bytes = socket.receive_buffer().unwrap_or(0),
-            "netlink receive buffer"
-        );
+        tracing::debug!(bytes = socket.receive_buffer().unwrap_or(0), "netlink receive buffer");
         let links = LinkTable::default();
         Ok(Self {
             socket: Arc::new(socket),
             state: State::new(marks, links.clone()),
             inputs,
             behind: false,
-            handle: MonitorHandle {
-                resync: Arc::default(),
-                stats: Arc::default(),
-                links,
-            },
+            handle: MonitorHandle { resync: Arc::default(), stats: Arc::default(), links },
             seq: 0,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             backlog: Vec::new(),

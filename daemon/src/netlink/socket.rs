@@ -44,9 +44,7 @@ impl Socket {
         let _ = inner.set_ext_ack(true);
         let _ = inner.set_cap_ack(true);
         let _ = inner.set_netlink_get_strict_chk(true);
-        let mask = groups
-            .iter()
-            .fold(0, |mask, group| mask | 1 << (*group as u32 - 1));
+        let mask = groups.iter().fold(0, |mask, group| mask | 1 << (*group as u32 - 1));
         inner.bind(&SocketAddr::new(0, mask))?;
         Ok(Self { inner })
     }
@@ -71,9 +69,7 @@ impl Socket {
         if sent == datagram.len() {
             Ok(())
         } else {
-            Err(io::Error::other(
-                "the kernel took only a part of a netlink request",
-            ))
+            Err(io::Error::other("the kernel took only a part of a netlink request"))
         }
     }
 

@@ -74,10 +74,7 @@ impl View {
         // one of them is not ours, none is.
         match same.iter_mut().find(|other| other.prefix == known.prefix) {
             Some(other) => {
-                *other = Known {
-                    ours: other.ours && known.ours,
-                    ..known
-                };
+                *other = Known { ours: other.ours && known.ours, ..known };
             }
             None => same.push(known),
         }

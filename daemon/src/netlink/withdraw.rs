@@ -39,13 +39,7 @@ pub fn withdraw_all(marks: &Marks) -> Withdrawn {
 fn withdraw(marks: &Marks, done: &mut Withdrawn) -> Result<(), String> {
     let mut applier = Applier::open(marks.clone()).map_err(|error| format!("netlink: {error}"))?;
     let targets = ours(&mut applier, marks)?;
-    let ops: Vec<Op> = targets
-        .iter()
-        .map(|(index, net)| Op::Remove {
-            index: *index,
-            net: *net,
-        })
-        .collect();
+    let ops: Vec<Op> = targets.iter().map(|(index, net)| Op::Remove { index: *index, net: *net }).collect();
     for (target, result) in targets.iter().zip(applier.carry_out(&ops)) {
         match result {
             Ok(()) => done.removed.push(*target),
@@ -56,18 +50,13 @@ fn withdraw(marks: &Marks, done: &mut Withdrawn) -> Result<(), String> {
     let still = ours(&mut applier, marks)?;
     for target in done.removed.extract_if(.., |target| still.contains(target)) {
         let (index, net) = target;
-        done.errors.push(format!(
-            "{net} is on interface {} again: is the daemon still running?",
-            index.0
-        ));
+        done.errors.push(format!("{net} is on interface {} again: is the daemon still running?", index.0));
     }
     Ok(())
 }
 
 fn ours(applier: &mut Applier, marks: &Marks) -> Result<Vec<(IfIndex, IpNet)>, String> {
-    let shown = applier
-        .addresses()
-        .map_err(|error| format!("listing addresses: {error}"))?;
+    let shown = applier.addresses().map_err(|error| format!("listing addresses: {error}"))?;
     Ok(shown
         .iter()
         .filter(|address| marks.ours(address))

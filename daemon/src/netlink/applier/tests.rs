@@ -12,12 +12,7 @@ fn mk_spec(net: &str) -> AddressSpec {
 }
 
 fn mk_known(prefix: u8, ours: bool) -> Known {
-    Known {
-        prefix,
-        ours,
-        no_prefix_route: true,
-        secondary: false,
-    }
+    Known { prefix, ours, no_prefix_route: true, secondary: false }
 }
 
 /// Plans against a view and returns the flags of what would be sent.
@@ -35,21 +30,14 @@ fn what_was_not_there_is_added_exclusively() {
         let put = Op::Put(mk_spec(net));
         let mut view = View::default();
         assert_eq!(flags(&put, &mut view), [NLM_F_CREATE | NLM_F_EXCL]);
-        assert_eq!(
-            flags(&put, &mut view),
-            [NLM_F_CREATE | NLM_F_REPLACE],
-            "ours by now"
-        );
+        assert_eq!(flags(&put, &mut view), [NLM_F_CREATE | NLM_F_REPLACE], "ours by now");
     }
 }
 
 #[test]
 fn nothing_is_sent_about_what_is_not_ours() {
     let spec = mk_spec("192.0.2.1/24");
-    let remove = Op::Remove {
-        index: spec.index,
-        net: spec.net,
-    };
+    let remove = Op::Remove { index: spec.index, net: spec.net };
     let mut view = View::default();
     view.put(spec.index, spec.net, mk_known(24, false));
     assert!(flags(&Op::Put(spec.clone()), &mut view).is_empty());
@@ -68,23 +56,10 @@ fn primaries_are_removed_last_and_only_among_removals() {
     let mut view = View::default();
     view.put(index, net(1), mk_known(24, true));
     for n in 2..=3 {
-        view.put(
-            index,
-            net(n),
-            Known {
-                secondary: true,
-                ..mk_known(24, true)
-            },
-        );
+        view.put(index, net(n), Known { secondary: true, ..mk_known(24, true) });
     }
     let remove = |n| Op::Remove { index, net: net(n) };
-    let ops = [
-        remove(1),
-        remove(2),
-        Op::Put(mk_spec("192.0.2.9/24")),
-        remove(1),
-        remove(3),
-    ];
+    let ops = [remove(1), remove(2), Op::Put(mk_spec("192.0.2.9/24")), remove(1), remove(3)];
     assert_eq!(working_order(&ops, &view), [1, 0, 2, 4, 3]);
 }
 
@@ -97,18 +72,11 @@ fn preferred_never_outlives_valid() {
         (None, None, (INFINITE, INFINITE)),
         (None, Some(0), (INFINITE, 0)),
     ] {
-        let spec = AddressSpec {
-            valid,
-            preferred,
-            ..mk_spec("2001:db8::1/64")
-        };
-        let lifetimes = put_message(&spec)
-            .attributes
-            .into_iter()
-            .find_map(|attribute| match attribute {
-                AddressAttribute::CacheInfo(info) => Some((info.ifa_valid, info.ifa_preferred)),
-                _ => None,
-            });
+        let spec = AddressSpec { valid, preferred, ..mk_spec("2001:db8::1/64") };
+        let lifetimes = put_message(&spec).attributes.into_iter().find_map(|attribute| match attribute {
+            AddressAttribute::CacheInfo(info) => Some((info.ifa_valid, info.ifa_preferred)),
+            _ => None,
+        });
         assert_eq!(lifetimes, Some(expected));
     }
 }

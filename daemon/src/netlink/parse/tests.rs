@@ -52,10 +52,9 @@ fn mk_link(layer: LinkLayerType, mac: &[u8]) -> LinkMessage {
 
 #[test]
 fn a_link_with_its_hardware_address() {
-    let Some(Seen::Link(link)) = read(RouteNetlinkMessage::NewLink(mk_link(
-        LinkLayerType::Ether,
-        &[2, 0, 0, 0, 0, 1],
-    ))) else {
+    let Some(Seen::Link(link)) =
+        read(RouteNetlinkMessage::NewLink(mk_link(LinkLayerType::Ether, &[2, 0, 0, 0, 0, 1])))
+    else {
         panic!("not read as a link");
     };
     assert_eq!((link.facts.index, link.facts.name.as_str()), (IfIndex(3), "eth0"));
@@ -82,10 +81,7 @@ fn what_is_not_an_ethernet_address_is_none() {
 #[test]
 fn a_bridge_speaking_of_its_port_does_not_remove_it() {
     let mut message = mk_link(LinkLayerType::Ether, &[2; 6]);
-    assert_eq!(
-        read(RouteNetlinkMessage::DelLink(message.clone())),
-        Some(Seen::LinkGone(IfIndex(3)))
-    );
+    assert_eq!(read(RouteNetlinkMessage::DelLink(message.clone())), Some(Seen::LinkGone(IfIndex(3))));
     message.header.interface_family = AddressFamily::Bridge;
     assert_eq!(read(RouteNetlinkMessage::DelLink(message)), None);
 }
@@ -98,25 +94,12 @@ fn hop(index: u32) -> RouteNextHop {
 
 #[test]
 fn default_routes_of_the_main_table_only() {
-    let one = |family, metric, index| DefaultRoute {
-        family,
-        metric,
-        index: IfIndex(index),
-    };
+    let one = |family, metric, index| DefaultRoute { family, metric, index: IfIndex(index) };
     let simple = vec![RouteAttribute::Oif(4), RouteAttribute::Priority(100)];
-    assert_eq!(
-        routes(mk_route(AddressFamily::Inet, simple.clone())),
-        [one(Family::V4, 100, 4)]
-    );
-    assert_eq!(
-        routes(mk_route(AddressFamily::Inet6, simple.clone())),
-        [one(Family::V6, 100, 4)]
-    );
+    assert_eq!(routes(mk_route(AddressFamily::Inet, simple.clone())), [one(Family::V4, 100, 4)]);
+    assert_eq!(routes(mk_route(AddressFamily::Inet6, simple.clone())), [one(Family::V6, 100, 4)]);
     let hops = vec![RouteAttribute::MultiPath(vec![hop(4), hop(5)])];
-    assert_eq!(
-        routes(mk_route(AddressFamily::Inet, hops)),
-        [one(Family::V4, 0, 4), one(Family::V4, 0, 5)]
-    );
+    assert_eq!(routes(mk_route(AddressFamily::Inet, hops)), [one(Family::V4, 0, 4), one(Family::V4, 0, 5)]);
 
     let mut other = mk_route(AddressFamily::Inet, simple.clone());
     other.header.destination_prefix_length = 1;

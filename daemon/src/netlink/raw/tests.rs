@@ -28,9 +28,7 @@ fn requests_come_apart_as_they_were_put_together() {
         let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         Request::new(message, NLM_F_ACK).encode(seq, &mut datagram);
     }
-    let seen: Vec<_> = messages(&datagram)
-        .map(|m| (m.kind, m.flags, m.seq, m.body.len()))
-        .collect();
+    let seen: Vec<_> = messages(&datagram).map(|m| (m.kind, m.flags, m.seq, m.body.len())).collect();
     let flags = NLM_F_ACK | NLM_F_REQUEST;
     assert_eq!(seen, [(22, flags, 5, 8), (22, flags, 6, 8)]);
 }

@@ -29,10 +29,7 @@ fn pending_becomes_settled_and_survives_a_restart() {
     let again = Record::open(directory.path()).unwrap();
     assert_eq!(again, record);
     assert!(again.contains(&ours));
-    assert!(
-        !again.contains(&mk(2, "192.0.2.1/24", 501)),
-        "created by somebody else later"
-    );
+    assert!(!again.contains(&mk(2, "192.0.2.1/24", 501)), "created by somebody else later");
     assert!(!again.contains(&mk(3, "192.0.2.1/24", 500)));
 }
 
@@ -56,9 +53,7 @@ fn what_the_kernel_refused_is_not_ours() {
     let mut record = Record::open(directory.path()).unwrap();
     let theirs = mk(2, "192.0.2.1/24", 5);
     record.begin(&[key(&theirs)]).unwrap();
-    record
-        .settle(std::slice::from_ref(&theirs), None, &[key(&theirs)])
-        .unwrap();
+    record.settle(std::slice::from_ref(&theirs), None, &[key(&theirs)]).unwrap();
     assert!(!record.contains(&theirs));
 }
 
