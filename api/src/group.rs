@@ -92,9 +92,7 @@ impl Check<'_> {
     fn wrong<T>(&self, field: impl Into<String>, message: impl ToString) -> Result<T, ConfigProblem> {
         Err(ConfigProblem { object: self.key.clone(), field: field.into(), message: message.to_string() })
     }
-}
 
-impl Check<'_> {
     fn range<T>(&self, RangeError { field, problem }: RangeError) -> Result<T, ConfigProblem> {
         self.wrong(field, problem)
     }
