@@ -1,5 +1,8 @@
 //! The lab tells the truth: what its instruments report is what was done by hand.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -136,6 +139,29 @@ async fn an_ipv4_address_moved_with_a_garp_loses_nothing() -> Result<()> {
 async fn an_ipv6_address_moved_with_an_advertisement_loses_nothing() -> Result<()> {
     let vip = net("2001:db8:1::100/64");
     move_by_hand(vip, Probing::udp([vip.addr()])).await
+}
+
+#[tokio::test]
+async fn an_address_moved_without_a_word_is_lost_until_announced() -> Result<()> {
+    let lab = mk_lab()?;
+    let (a, b, c) = (lab.node("a"), lab.node("b"), lab.node("c"));
+    let vip = ip("192.0.2.100");
+    let wire = lab.observe()?;
+    a.add("eth0", net("192.0.2.100/24"))?;
+    let prober = c.probe(Probing::udp([vip]).timeout(Duration::from_millis(200)))?;
+    until_answers(&prober, vip, "a", 100).await?;
+    b.add("eth0", net("192.0.2.100/24"))?;
+    a.del_address("eth0", vip)?;
+    let silent = until_lost(&prober, vip, 100).await?;
+    assert_eq!(silent.owner(), Some("a"), "the client still asks the old owner");
+    assert_eq!(wire.announcements(vip), []);
+    b.announce("eth0", vip)?;
+    until_answers(&prober, vip, "b", 100).await?;
+    let report = prober.stop();
+    let announced = wire.announcements(vip)[0].at;
+    let back = report.vip(vip).turns.last().unwrap().first;
+    assert!(back.since(announced) < Duration::from_secs(1), "{report}");
+    Ok(())
 }
 
 #[tokio::test]

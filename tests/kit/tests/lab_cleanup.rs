@@ -1,6 +1,9 @@
 //! Nothing is left of a lab, however its process ends; and who cannot build one is told
 //! what to do.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

@@ -1,6 +1,9 @@
 //! What happens inside the lab's hosts: addresses, neighbours, processes, power, and
 //! the way to the API server and back.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;

@@ -26,6 +26,7 @@ impl Background {
         let thread = std::thread::Builder::new()
             .name("lab-background".into())
             .spawn(move || {
+                super::clock::prefer_this_thread();
                 // An error means the sender is gone: stop as well.
                 let _ = runtime.block_on(stopped);
             })

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
 pub use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressProtocol, CacheInfo};
@@ -14,7 +14,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 pub use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 pub use netlink_packet_route::route::RouteProtocol;
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use purelb_wire::MacAddr;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
@@ -24,6 +24,9 @@ use super::netns::Netns;
 
 /// The kernel's way to write "for ever".
 const INFINITY: u32 = u32::MAX;
+
+/// How long the kernel may take to answer for an address it holds; it takes a moment.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// An address on an interface, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -311,7 +314,40 @@ pub(super) fn add_address(netns: &Netns, dev: &str, new: &NewAddress) -> Result<
     }
     Netlink::open(netns)?
         .change(RouteNetlinkMessage::NewAddress(message), new.mode)
-        .with_context(|| format!("adding {} to {dev} of {}", new.net, netns.name()))
+        .with_context(|| format!("adding {} to {dev} of {}", new.net, netns.name()))?;
+    if new.net.addr().is_ipv6() && new.flags.contains(AddressFlags::Nodad) {
+        wait_until_answered_for(netns, new.net.addr())?;
+    }
+    Ok(())
+}
+
+/// An IPv6 address is shown before it is answered for: joining its multicast group and
+/// making its local route is left to a kernel worker, in this order. A question that
+/// comes first is lost, and the next one is asked a second later.
+fn wait_until_answered_for(netns: &Netns, ip: IpAddr) -> Result<()> {
+    let started = Instant::now();
+    let mut netlink = Netlink::open(netns)?;
+    loop {
+        let mut ask = RouteMessage::default();
+        ask.header.address_family = AddressFamily::Inet6;
+        let found = netlink.dump(RouteNetlinkMessage::GetRoute(ask))?;
+        let own = RouteAttribute::Destination(ip.into());
+        let there = found.iter().any(|message| match message {
+            RouteNetlinkMessage::NewRoute(route) => {
+                route.header.kind == RouteType::Local && route.attributes.contains(&own)
+            }
+            _ => false,
+        });
+        if there {
+            return Ok(());
+        }
+        ensure!(
+            started.elapsed() < ANSWERED_WITHIN,
+            "{} does not answer for {ip}: no local route",
+            netns.name()
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(super) fn del_address(netns: &Netns, dev: &str, ip: IpAddr) -> Result<()> {

@@ -194,6 +194,8 @@ impl Node {
 
     // --- by hand -------------------------------------------------------------------
 
+    /// Adds an address. One without duplicate address detection is answered for when
+    /// this returns.
     pub fn add_address(&self, dev: &str, address: &NewAddress) -> Result<()> {
         kernel::add_address(self.netns(), dev, address)
     }

@@ -35,10 +35,14 @@ pub(super) fn start(client: &Netns, notes: &Arc<Notes>) -> Result<(JoinHandle<()
     let sockets = Arc::new(sockets);
     let receiver = {
         let (notes, sockets) = (Arc::clone(notes), Arc::clone(&sockets));
-        client.thread("probe-receive", move || receive(&notes, &sockets))?
+        client.thread("probe-receive", move || {
+            clock::prefer_this_thread();
+            receive(&notes, &sockets);
+        })?
     };
     let notes = Arc::clone(notes);
     let sender = client.thread("probe-send", move || {
+        clock::prefer_this_thread();
         notes.keep_schedule(|sequence, vip| {
             let socket = &sockets[usize::from(vip.is_ipv6())];
             // A probe the kernel refuses (no route, no carrier) is a lost probe.
