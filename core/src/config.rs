@@ -1,0 +1,187 @@
+//! What the engine is told once, at its start.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::ids::{IfName, InstanceId, NodeName};
+
+/// A Lease longer than this would keep a dead node's addresses away from everybody
+/// for minutes: peers count at most this much, so a holder may not ask for more.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(300);
+
+/// The kernel's lifetimes are whole seconds and end late by up to this much, as
+/// measured over hundreds of expiries of short lifetimes. The gap between renew
+/// deadline and duration must hold it, or a peer could claim first (R3).
+pub const KERNEL_LATENESS: Duration = Duration::from_millis(1500);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineConfig {
+    pub node: NodeName,
+    pub instance: InstanceId,
+    pub timers: Timers,
+    pub fence: FencePolicy,
+    pub handoff: HandoffTimes,
+    /// How long a regained address, subnet or carrier must be stable (R8).
+    pub gain_delay: Duration,
+    /// Give local VIPs lifetimes that end at the fence (R3).
+    pub kernel_fence: bool,
+    /// Repeats of announcements per second and interface; firsts are never held back.
+    pub announce_rate: u32,
+    /// Interfaces on which others put service addresses by design, so that one
+    /// found there is no conflict (kube-proxy's IPVS mode binds all of them).
+    pub shadow_interfaces: BTreeSet<IfName>,
+    /// The drain mark kept across restarts.
+    pub draining: Option<String>,
+}
+
+impl EngineConfig {
+    pub fn new(node: NodeName, instance: InstanceId) -> Self {
+        Self {
+            node,
+            instance,
+            timers: Timers::default(),
+            fence: FencePolicy::Strict,
+            handoff: HandoffTimes::default(),
+            gain_delay: Duration::from_secs(2),
+            kernel_fence: true,
+            announce_rate: 1000,
+            shadow_interfaces: BTreeSet::from([IfName::new("kube-ipvs0").expect("a valid interface name")]),
+            draining: None,
+        }
+    }
+}
+
+/// What a holder does when it cannot renew. A value, not an assumption: another
+/// policy may keep VIPs through an API outage while nobody else claims them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FencePolicy {
+    /// Withdraw everything at the renew deadline.
+    #[default]
+    Strict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandoffTimes {
+    /// The old owner waits for the new one's word this long at most.
+    pub deadline: Duration,
+    /// After the word it keeps the address this much longer: frames in flight,
+    /// clients that asked while both answered.
+    pub linger: Duration,
+}
+
+impl Default for HandoffTimes {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(5), linger: Duration::from_millis(250) }
+    }
+}
+
+/// The Lease's timers. `duration > renew_deadline > retry_period > 0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timers {
+    pub duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(10),
+            renew_deadline: Duration::from_secs(7),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TimersError {
+    #[error("lease duration {0:?} is not a whole number of seconds, which is all a Lease can say")]
+    NotWholeSeconds(Duration),
+    #[error("lease duration {0:?} is longer than {LONGEST_LEASE:?}, the most that other nodes will count")]
+    TooLong(Duration),
+    #[error("the retry period must be longer than zero")]
+    NoRetry,
+    #[error("the renew deadline {deadline:?} must be longer than the retry period {retry:?}")]
+    DeadlineTooShort { deadline: Duration, retry: Duration },
+    #[error(
+        "the lease duration {duration:?} must exceed the renew deadline {deadline:?} by at least {KERNEL_LATENESS:?}, \
+         so that the kernel has removed an address before another node may claim it"
+    )]
+    NoMargin { duration: Duration, deadline: Duration },
+    #[error(
+        "the renew deadline {deadline:?} must exceed a third of the lease duration {duration:?} by a second"
+    )]
+    RenewedTooLate { deadline: Duration, duration: Duration },
+}
+
+impl Timers {
+    pub fn checked(self) -> Result<Self, TimersError> {
+        let Self { duration, renew_deadline: deadline, retry_period: retry } = self;
+        if duration.subsec_nanos() != 0 {
+            return Err(TimersError::NotWholeSeconds(duration));
+        }
+        if duration > LONGEST_LEASE {
+            return Err(TimersError::TooLong(duration));
+        }
+        if retry.is_zero() {
+            return Err(TimersError::NoRetry);
+        }
+        if deadline <= retry {
+            return Err(TimersError::DeadlineTooShort { deadline, retry });
+        }
+        if duration < deadline + KERNEL_LATENESS {
+            return Err(TimersError::NoMargin { duration, deadline });
+        }
+        // Kernel lifetimes are floored to whole seconds: less room than this and a
+        // healthy node's addresses would blink between two renewals.
+        if deadline < self.renew_every() + Duration::from_secs(1) {
+            return Err(TimersError::RenewedTooLate { deadline, duration });
+        }
+        Ok(self)
+    }
+
+    /// One renewal every third of the duration.
+    pub fn renew_every(self) -> Duration {
+        self.duration / 3
+    }
+
+    /// After a failure: well within the retry period, so that a node is back in
+    /// the election soon after the API server is.
+    pub fn retry_every(self) -> Duration {
+        self.retry_period / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timers(duration: u64, deadline: u64, retry: u64) -> Timers {
+        Timers {
+            duration: Duration::from_secs(duration),
+            renew_deadline: Duration::from_secs(deadline),
+            retry_period: Duration::from_secs(retry),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        Timers::default().checked().unwrap();
+        timers(5, 3, 1).checked().unwrap();
+        timers(300, 200, 10).checked().unwrap();
+    }
+
+    #[test]
+    fn each_bad_relation_has_its_own_words() {
+        assert!(matches!(timers(301, 200, 2).checked(), Err(TimersError::TooLong(_))));
+        assert!(matches!(timers(10, 7, 0).checked(), Err(TimersError::NoRetry)));
+        assert!(matches!(timers(10, 2, 2).checked(), Err(TimersError::DeadlineTooShort { .. })));
+        assert!(matches!(timers(10, 9, 2).checked(), Err(TimersError::NoMargin { .. })));
+        assert!(matches!(timers(12, 4, 2).checked(), Err(TimersError::RenewedTooLate { .. })));
+        let uneven = Timers { duration: Duration::from_millis(10_500), ..Timers::default() };
+        assert!(matches!(uneven.checked(), Err(TimersError::NotWholeSeconds(_))));
+    }
+}

@@ -1,0 +1,309 @@
+//! The engine's two doors: what comes in, and what goes out.
+//!
+//! ```text
+//!   watches, netlink, timers, commands          lease writer, netlink applier,
+//!                 │                              packet sender, annotations, events
+//!                 ▼                                              ▲
+//!            Input + now ──────▶  Engine::step  ──────▶  Vec<Effect>
+//!                                     │
+//!                                     └─▶ Engine::deadline(): call again by then
+//! ```
+//!
+//! Effects are carried out in order; results come back as inputs. Everything here
+//! can be written down and read back, so a run can be replayed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{
+    AddrFacts, AgentFacts, ConfigProblem, DefaultRoute, EndpointFacts, GroupFacts, LeaseFacts, LinkFacts,
+    NodeFacts, ServiceFacts,
+};
+use crate::ids::{IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
+use crate::time::Mono;
+
+/// Where facts come from. Nothing is decided until each was listed once (R5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Source {
+    Services,
+    ServiceGroups,
+    NodeAgents,
+    EndpointSlices,
+    Nodes,
+    Leases,
+    Kernel,
+}
+
+impl Source {
+    pub const ALL: [Self; 7] = [
+        Self::Services,
+        Self::ServiceGroups,
+        Self::NodeAgents,
+        Self::EndpointSlices,
+        Self::Nodes,
+        Self::Leases,
+        Self::Kernel,
+    ];
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Services => "Services",
+            Self::ServiceGroups => "ServiceGroups",
+            Self::NodeAgents => "LBNodeAgents",
+            Self::EndpointSlices => "EndpointSlices",
+            Self::Nodes => "Nodes",
+            Self::Leases => "Leases",
+            Self::Kernel => "links and addresses",
+        })
+    }
+}
+
+/// A change of one watched kind. `All` is a complete listing and replaces
+/// everything known of that kind at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Update<T, K> {
+    All(Vec<T>),
+    Set(T),
+    Gone(K),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    Services(Update<ServiceFacts, ObjectKey>),
+    Groups(Update<GroupFacts, String>),
+    Agents(Update<AgentFacts, ObjectKey>),
+    Endpoints(Update<EndpointFacts, ObjectKey>),
+    Nodes(Update<NodeFacts, NodeName>),
+    Leases(Update<LeaseFacts, NodeName>),
+    /// A complete dump: at the start and after a netlink overrun (R6).
+    Kernel(KernelDump),
+    Link(Update<LinkFacts, IfIndex>),
+    /// An address that appeared or changed.
+    AddressSet(AddrFacts),
+    AddressGone {
+        index: IfIndex,
+        net: IpNet,
+    },
+    /// All default routes now; routes change rarely.
+    DefaultRoutes(Vec<DefaultRoute>),
+    /// The answer to [`Effect::WriteLease`] with the same `seq`.
+    LeaseWritten {
+        seq: u64,
+        sent_at: Mono,
+        result: Result<Renewed, LeaseError>,
+    },
+    /// The answer to [`Effect::DeleteLease`].
+    LeaseDeleted(Result<(), String>),
+    /// The answer to [`Effect::Apply`] with the same `id`.
+    Applied {
+        id: u64,
+        result: Result<(), String>,
+    },
+    /// The answer to [`Effect::Announce`] with the same `id`.
+    Announced {
+        id: u64,
+        result: Result<(), String>,
+    },
+    Command(Command),
+    /// A deadline passed.
+    Tick,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelDump {
+    pub links: Vec<LinkFacts>,
+    pub addresses: Vec<AddrFacts>,
+    pub default_routes: Vec<DefaultRoute>,
+}
+
+/// A Lease write that the API server accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewed {
+    /// The renewal mark it wrote: it must come back through the watch.
+    pub renewal: String,
+}
+
+/// Every one of these counts as a failed renewal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseError {
+    Timeout,
+    Unreachable(String),
+    Conflict(String),
+    /// There is no such Lease any more.
+    Missing,
+    /// Another instance's id stands in it.
+    Taken(InstanceId),
+    /// On creation: there is one already.
+    Exists,
+    Refused(String),
+}
+
+impl fmt::Display for LeaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("timed out"),
+            Self::Unreachable(e) => write!(f, "API server unreachable: {e}"),
+            Self::Conflict(e) => write!(f, "conflict: {e}"),
+            Self::Missing => f.write_str("the Lease does not exist"),
+            Self::Taken(by) => write!(f, "instance {by} holds the Lease"),
+            Self::Exists => f.write_str("the Lease exists already"),
+            Self::Refused(e) => write!(f, "refused: {e}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// `since`: RFC 3339, written to the Lease. The caller keeps the mark on disk.
+    Drain {
+        since: String,
+        force: bool,
+    },
+    Undrain,
+    /// `since` as for a drain: the others read that we leave.
+    Shutdown {
+        mode: Shutdown,
+        since: String,
+    },
+    /// Compare everything again and announce everything once more. The caller
+    /// relists and dumps.
+    Resync,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Shutdown {
+    /// Leave addresses and Lease to the process that replaces us.
+    Leave,
+    /// Hand over, withdraw, confirm, delete the Lease.
+    Graceful,
+    /// Withdraw at once, delete the Lease.
+    Now,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Effect {
+    WriteLease(LeaseWrite),
+    DeleteLease,
+    /// One change of the kernel's state. Removals come before additions.
+    Apply {
+        id: u64,
+        op: Op,
+    },
+    /// Send one gratuitous ARP pair or unsolicited neighbour advertisement.
+    Announce {
+        id: u64,
+        vip: Vip,
+        index: IfIndex,
+        interface: IfName,
+    },
+    /// Put our slot on the Service, merging with the slots of others.
+    WriteSlot {
+        service: ObjectKey,
+        vip: Vip,
+        interface: IfName,
+    },
+    Event(Event),
+    /// Our view is suspect: list this source again and feed it as one replacement.
+    Relist(Source),
+    /// All is withdrawn and confirmed, or left as told: the process may end.
+    Exit,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseWrite {
+    pub seq: u64,
+    pub mode: LeaseMode,
+    pub content: LeaseContent,
+    /// Give up then: the engine asks again by itself.
+    pub timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeaseMode {
+    /// There is none.
+    Create,
+    /// There is one of an earlier instance of this node; make it ours.
+    TakeOver,
+    /// It is ours: fail with [`LeaseError::Taken`] if it no longer is.
+    Renew,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseContent {
+    pub instance: InstanceId,
+    pub duration: Duration,
+    pub subnets: BTreeSet<IpNet>,
+    pub draining: Option<String>,
+    pub announced: BTreeSet<Vip>,
+    /// UID of our Node, for the owner reference.
+    pub node_uid: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    Remove {
+        index: IfIndex,
+        net: IpNet,
+    },
+    /// Add, or replace what is there with the same address and prefix length.
+    Put(AddressSpec),
+    /// Make the dummy interface, or adopt the one that is there.
+    EnsureDummy {
+        name: IfName,
+    },
+    /// Remove the dummy interface if we made it.
+    RemoveDummy {
+        name: IfName,
+    },
+}
+
+/// An address as it should stand in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressSpec {
+    pub index: IfIndex,
+    pub net: IpNet,
+    /// Whole seconds; `None` = for ever.
+    pub valid: Option<u32>,
+    pub preferred: Option<u32>,
+    pub no_prefix_route: bool,
+    pub no_dad: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    pub object: EventObject,
+    pub kind: EventKind,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EventObject {
+    Service(ObjectKey),
+    NodeAgent(ObjectKey),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EventKind {
+    AnnouncingLocal,
+    AnnouncingNonLocal,
+    AnnouncementFailed,
+    NoEligibleNodes,
+    InvalidNodeSelector,
+    ConfigError,
+}
+
+impl Event {
+    pub(crate) fn config_error(problem: &ConfigProblem) -> Self {
+        Self {
+            object: EventObject::NodeAgent(problem.object.clone()),
+            kind: EventKind::ConfigError,
+            message: format!("{}: {}; the last good configuration stays", problem.field, problem.message),
+        }
+    }
+}

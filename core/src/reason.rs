@@ -1,0 +1,172 @@
+//! Why a virtual address is, or is not, on this node. Logs, events, metrics, the
+//! control API and `purelbctl explain` all speak through this one enum.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{IfName, InstanceId, NodeName};
+use crate::time::Mono;
+
+/// A VIP has exactly one reason at any time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// On the interface and announced.
+    Announcing { interface: IfName },
+    /// Ours to hold, and something has yet to happen first.
+    Pending { missing: Missing },
+    /// Another node is the better candidate.
+    NotWinner { winner: NodeName },
+    /// No live node advertises a subnet that contains the address.
+    NoEligibleNode,
+    /// Live nodes have the subnet, and none of them has an endpoint that takes traffic.
+    NoEndpoints,
+    /// We won, and no usable interface here has the subnet (yet).
+    NoLocalSubnet,
+    /// The node drains. `held`: nobody can take the address, so it stays.
+    Draining { held: bool },
+    /// Our Lease is not ours beyond doubt, so we hold nothing.
+    Fenced { cause: FenceCause },
+    /// Another node takes over; we hold the address until it says it has it.
+    HandingOver { to: NodeName },
+    /// The kernel refused.
+    ApplyFailed { error: String, attempt: u32, retry_at: Mono },
+    /// The kernel found the address on another host (IPv6 duplicate detection).
+    Duplicate { interface: IfName, retry_at: Mono },
+    /// Somebody else put the very address on this node: a configuration error.
+    ForeignAddress { interface: IfName },
+    /// No LBNodeAgent selects this node.
+    NotSelected,
+    /// The LBNodeAgent for this node was refused, and there is no earlier good one.
+    ConfigRejected { object: String, field: String, message: String },
+    /// The Node is gone or vouched to be down.
+    OutOfService,
+    /// The daemon stops.
+    Stopping,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Missing {
+    /// These sources have not been listed completely (R5).
+    Sources(Vec<crate::io::Source>),
+    /// Our own Lease has not been written yet.
+    Lease,
+    /// The address is on its way into the kernel.
+    Kernel,
+    /// Duplicate address detection is running.
+    DuplicateDetection,
+    /// The first announcement has not gone out.
+    Announcement,
+    /// The dummy interface is being made.
+    DummyInterface,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FenceCause {
+    /// No renewal has succeeded since the start.
+    NeverRenewed,
+    /// The last successful renewal is too long ago.
+    Expired { last_error: Option<String> },
+    /// Somebody deleted our Lease: peers count us out at once.
+    Deleted,
+    /// Another instance writes our Lease.
+    Taken { by: InstanceId },
+    /// Renewals succeed, yet we no longer see changes: our picture is old.
+    StaleView,
+}
+
+impl Reason {
+    /// The reason's name: a metric label, a log field, an API enum.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Announcing { .. } => "Announcing",
+            Self::Pending { .. } => "Pending",
+            Self::NotWinner { .. } => "NotWinner",
+            Self::NoEligibleNode => "NoEligibleNode",
+            Self::NoEndpoints => "NoEndpoints",
+            Self::NoLocalSubnet => "NoLocalSubnet",
+            Self::Draining { .. } => "Draining",
+            Self::Fenced { .. } => "Fenced",
+            Self::HandingOver { .. } => "HandingOver",
+            Self::ApplyFailed { .. } => "ApplyFailed",
+            Self::Duplicate { .. } => "Duplicate",
+            Self::ForeignAddress { .. } => "ForeignAddress",
+            Self::NotSelected => "NotSelected",
+            Self::ConfigRejected { .. } => "ConfigRejected",
+            Self::OutOfService => "OutOfService",
+            Self::Stopping => "Stopping",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Announcing { interface } => write!(f, "announcing on {interface}"),
+            Self::Pending { missing } => write!(f, "waiting for {missing}"),
+            Self::NotWinner { winner } => write!(f, "{winner} is the winner"),
+            Self::NoEligibleNode => f.write_str("no live node has a subnet that contains the address"),
+            Self::NoEndpoints => f.write_str("no candidate has an endpoint that takes traffic"),
+            Self::NoLocalSubnet => f.write_str("no usable interface here has the address's subnet"),
+            Self::Draining { held: true } => f.write_str("draining; kept, since no other node can take it"),
+            Self::Draining { held: false } => f.write_str("draining"),
+            Self::Fenced { cause } => write!(f, "fenced: {cause}"),
+            Self::HandingOver { to } => write!(f, "handing over to {to}"),
+            Self::ApplyFailed { error, attempt, retry_at } => {
+                write!(f, "the kernel refused (attempt {attempt}, next at {retry_at}): {error}")
+            }
+            Self::Duplicate { interface, retry_at } => {
+                write!(f, "another host on {interface} uses the address (next try at {retry_at})")
+            }
+            Self::ForeignAddress { interface } => {
+                write!(
+                    f,
+                    "somebody else put the address on {interface}; remove it there or exclude it from the pool"
+                )
+            }
+            Self::NotSelected => f.write_str("no LBNodeAgent selects this node"),
+            Self::ConfigRejected { object, field, message } => {
+                write!(f, "LBNodeAgent {object} is invalid: {field}: {message}")
+            }
+            Self::OutOfService => f.write_str("the Node is gone or out of service"),
+            Self::Stopping => f.write_str("the daemon stops"),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sources(sources) => {
+                f.write_str("the first listing of ")?;
+                for (i, source) in sources.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str(", ")?;
+                    }
+                    write!(f, "{source}")?;
+                }
+                Ok(())
+            }
+            Self::Lease => f.write_str("our Lease"),
+            Self::Kernel => f.write_str("the kernel"),
+            Self::DuplicateDetection => f.write_str("duplicate address detection"),
+            Self::Announcement => f.write_str("the first announcement"),
+            Self::DummyInterface => f.write_str("the dummy interface"),
+        }
+    }
+}
+
+impl fmt::Display for FenceCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverRenewed => f.write_str("the Lease was never renewed"),
+            Self::Expired { last_error: Some(error) } => {
+                write!(f, "no renewal within the deadline; the last one failed: {error}")
+            }
+            Self::Expired { last_error: None } => f.write_str("no renewal within the deadline"),
+            Self::Deleted => f.write_str("somebody deleted the Lease"),
+            Self::Taken { by } => write!(f, "instance {by} writes this node's Lease"),
+            Self::StaleView => f.write_str("renewals succeed but changes no longer reach us"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What everyone but the engine's own task gets to see: one immutable picture.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{ConfigProblem, PoolType};
+use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
+use crate::io::Source;
+use crate::reason::{FenceCause, Reason};
+use crate::time::Mono;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub at: Mono,
+    pub node: NodeName,
+    pub instance: InstanceId,
+    /// Sources not listed yet; empty = every decision is on a whole picture.
+    pub unsynced: Vec<Source>,
+    pub fence: FenceView,
+    pub draining: Option<String>,
+    pub stopping: bool,
+    pub members: Vec<MemberView>,
+    /// What our Lease says once the pending write is through.
+    pub advertised: BTreeSet<IpNet>,
+    /// Subnets per interface that VIPs can be put on right now.
+    pub local_subnets: BTreeMap<IfName, BTreeSet<IpNet>>,
+    pub candidates: BTreeMap<IpNet, usize>,
+    pub vips: Vec<VipView>,
+    pub problems: Vec<ConfigProblem>,
+    pub counters: Counters,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FenceView {
+    /// Ours until then, unless renewed.
+    Healthy {
+        until: Mono,
+    },
+    Fenced {
+        cause: FenceCause,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberView {
+    pub node: NodeName,
+    pub live: bool,
+    pub expires: Option<Mono>,
+    pub draining: bool,
+    pub out_of_service: bool,
+    /// `None`: speaks the older format, without handoffs.
+    pub announced: Option<BTreeSet<Vip>>,
+    pub subnets: BTreeSet<IpNet>,
+    pub control_endpoint: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VipView {
+    pub vip: Vip,
+    pub pool: PoolType,
+    pub services: Vec<ObjectKey>,
+    pub reason: Reason,
+    pub winner: Option<NodeName>,
+    /// The kernel shows it on this interface, with our mark.
+    pub on_interface: Option<IfName>,
+}
+
+/// Things that only ever go up. Metrics are read from here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    pub renewals: u64,
+    pub renewal_failures: u64,
+    pub winner_changes: u64,
+    pub wins: u64,
+    pub losses: u64,
+    pub additions: u64,
+    pub withdrawals: u64,
+    pub refreshes: u64,
+    pub apply_errors: u64,
+    /// An address that should have been there was put back.
+    pub recoveries: u64,
+    pub announcements: u64,
+    pub announcement_errors: u64,
+    pub announcements_dropped: u64,
+    pub affinity_fallbacks: u64,
+    pub handoffs_confirmed: u64,
+    pub handoffs_timed_out: u64,
+    pub slot_steals: u64,
+}

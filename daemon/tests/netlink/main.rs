@@ -1,0 +1,14 @@
+//! The kernel's side against a real kernel: every test in network namespaces of its
+//! own, which end with the threads that made them.
+
+mod addresses;
+mod foreign;
+mod interfaces;
+mod kernel_marks;
+mod mirror;
+mod monitor;
+mod ns;
+mod pace;
+mod packets;
+mod routes;
+mod withdraw;
