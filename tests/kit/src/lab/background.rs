@@ -31,11 +31,7 @@ impl Background {
                 let _ = runtime.block_on(stopped);
             })
             .context("starting the lab's background thread")?;
-        Ok(Self {
-            handle,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

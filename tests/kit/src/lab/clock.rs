@@ -15,12 +15,8 @@ pub(super) fn sleep_until(at: Mono) {
     let nanos = at.as_nanos();
     let point = TimeSpec::new((nanos / NANOS) as i64, (nanos % NANOS) as i64);
     // A signal ends the sleep early; the point stays the same.
-    while clock_nanosleep(
-        ClockId::CLOCK_BOOTTIME,
-        ClockNanosleepFlags::TIMER_ABSTIME,
-        &point,
-    )
-    .is_err_and(|e| e == nix::errno::Errno::EINTR)
+    while clock_nanosleep(ClockId::CLOCK_BOOTTIME, ClockNanosleepFlags::TIMER_ABSTIME, &point)
+        .is_err_and(|e| e == nix::errno::Errno::EINTR)
     {}
 }
 

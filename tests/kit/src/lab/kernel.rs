@@ -207,10 +207,7 @@ fn link(message: &LinkMessage) -> Option<Link> {
 }
 
 pub(super) fn names(netns: &Netns) -> Result<HashMap<u32, String>> {
-    Ok(links(netns)?
-        .into_iter()
-        .map(|link| (link.index, link.name))
-        .collect())
+    Ok(links(netns)?.into_iter().map(|link| (link.index, link.name)).collect())
 }
 
 pub(super) fn index_of(netns: &Netns, dev: &str) -> Result<u32> {
@@ -218,11 +215,7 @@ pub(super) fn index_of(netns: &Netns, dev: &str) -> Result<u32> {
     let found = links.iter().find(|link| link.name == dev);
     found.map(|link| link.index).with_context(|| {
         let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-        format!(
-            "{} has no interface {dev}; it has {}",
-            netns.name(),
-            names.join(", ")
-        )
+        format!("{} has no interface {dev}; it has {}", netns.name(), names.join(", "))
     })
 }
 
@@ -308,9 +301,7 @@ pub(super) fn add_address(netns: &Netns, dev: &str, new: &NewAddress) -> Result<
     message.attributes.push(AddressAttribute::CacheInfo(cache));
     message.attributes.push(AddressAttribute::Flags(new.flags));
     if let Some(mark) = new.proto {
-        message
-            .attributes
-            .push(AddressAttribute::Protocol(AddressProtocol::Other(mark)));
+        message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(mark)));
     }
     Netlink::open(netns)?
         .change(RouteNetlinkMessage::NewAddress(message), new.mode)
@@ -352,15 +343,10 @@ fn wait_until_answered_for(netns: &Netns, ip: IpAddr) -> Result<()> {
 
 pub(super) fn del_address(netns: &Netns, dev: &str, ip: IpAddr) -> Result<()> {
     let held = addresses(netns)?;
-    let found = held
-        .iter()
-        .find(|address| address.dev == dev && address.ip() == ip);
+    let found = held.iter().find(|address| address.dev == dev && address.ip() == ip);
     let found = found.with_context(|| format!("{dev} of {} does not hold {ip}", netns.name()))?;
     Netlink::open(netns)?
-        .change(
-            RouteNetlinkMessage::DelAddress(mk_address(netns, dev, found.net)?),
-            0,
-        )
+        .change(RouteNetlinkMessage::DelAddress(mk_address(netns, dev, found.net)?), 0)
         .with_context(|| format!("removing {ip} from {dev} of {}", netns.name()))
 }
 
@@ -384,14 +370,9 @@ pub(super) fn set_neighbour(
 ) -> Result<()> {
     let mut message = mk_neighbour(netns, dev, ip)?;
     message.header.state = state;
-    message
-        .attributes
-        .push(NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()));
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()));
     Netlink::open(netns)?
-        .change(
-            RouteNetlinkMessage::NewNeighbour(message),
-            NLM_F_CREATE | NLM_F_REPLACE,
-        )
+        .change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
         .with_context(|| format!("setting neighbour {ip} on {dev} of {}", netns.name()))
 }
 
@@ -414,18 +395,12 @@ fn mk_neighbour(netns: &Netns, dev: &str, ip: IpAddr) -> Result<NeighbourMessage
         IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
         IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
     };
-    message
-        .attributes
-        .push(NeighbourAttribute::Destination(destination));
+    message.attributes.push(NeighbourAttribute::Destination(destination));
     Ok(message)
 }
 
 fn family(ip: IpAddr) -> AddressFamily {
-    if ip.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    }
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
 fn name(names: &HashMap<u32, String>, index: u32) -> String {

@@ -96,15 +96,8 @@ impl Ear {
 
 impl Observer {
     pub(super) fn start(tap: Wiretap) -> Result<Self> {
-        let socket = tap
-            .root
-            .enter(|| open(&tap))?
-            .context("opening the observer's packet socket")?;
-        let ear = Arc::new(Ear {
-            socket,
-            tap,
-            book: Mutex::default(),
-        });
+        let socket = tap.root.enter(|| open(&tap))?.context("opening the observer's packet socket")?;
+        let ear = Arc::new(Ear { socket, tap, book: Mutex::default() });
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, ended) = (Arc::clone(&ear), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
@@ -119,22 +112,12 @@ impl Observer {
                 }
             })
             .context("starting the observer's thread")?;
-        Ok(Self {
-            ear,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { ear, stop, thread: Some(thread) })
     }
 
     /// All claims of an address, in order.
     pub fn claims(&self, vip: IpAddr) -> Vec<SeenClaim> {
-        self.ear
-            .book()
-            .claims
-            .iter()
-            .filter(|claim| claim.ip == vip)
-            .cloned()
-            .collect()
+        self.ear.book().claims.iter().filter(|claim| claim.ip == vip).cloned().collect()
     }
 
     /// Announcements (gratuitous ARP, unsolicited advertisements) of an address.
@@ -233,13 +216,6 @@ fn next_claim(socket: &Socket, tap: &Wiretap) -> Option<Option<SeenClaim>> {
         let segment = tap.segments.get(&bridge?)?.clone();
         let Claim { ip, mac, kind } = classify(&buffer[..length]).claim()?;
         let host = tap.hosts.get(&mac).cloned();
-        Some(SeenClaim {
-            at: stamp.unwrap_or_else(clock::now),
-            segment,
-            ip,
-            mac,
-            host,
-            kind,
-        })
+        Some(SeenClaim { at: stamp.unwrap_or_else(clock::now), segment, ip, mac, host, kind })
     })())
 }

@@ -100,20 +100,13 @@ type Known = HashMap<i32, (String, HashMap<u32, String>)>;
 
 impl AddressWatch {
     pub(super) fn start(root: &Netns, hosts: Vec<Watched>) -> Result<Self> {
-        let queue = root
-            .enter(open)?
-            .context("opening the socket that hears address events")?;
+        let queue = root.enter(open)?.context("opening the socket that hears address events")?;
         let started = clock::now();
         // First listen, then look: what comes in between is seen twice, never not at all.
         let mut book = Book::default();
         for (_, name, netns) in &hosts {
             for address in kernel::addresses(netns)? {
-                let event = AddressEvent {
-                    at: started,
-                    host: name.clone(),
-                    address,
-                    change: Change::Set,
-                };
+                let event = AddressEvent { at: started, host: name.clone(), address, change: Change::Set };
                 book.events.push(event);
             }
         }
@@ -121,11 +114,7 @@ impl AddressWatch {
         for (id, name, netns) in hosts {
             known.insert(id, (name, kernel::names(&netns)?));
         }
-        let ear = Arc::new(Ear {
-            queue,
-            hosts: known,
-            book: Mutex::new(book),
-        });
+        let ear = Arc::new(Ear { queue, hosts: known, book: Mutex::new(book) });
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, ended) = (Arc::clone(&ear), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
@@ -140,24 +129,13 @@ impl AddressWatch {
                 }
             })
             .context("starting the thread that reads address events")?;
-        Ok(Self {
-            ear,
-            started,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { ear, started, stop, thread: Some(thread) })
     }
 
     /// All events of an address, in the kernel's order. Hosts that held it when the
     /// watch began have an event at that time.
     pub fn events(&self, ip: IpAddr) -> Vec<AddressEvent> {
-        self.ear
-            .book()
-            .events
-            .iter()
-            .filter(|event| event.address.ip() == ip)
-            .cloned()
-            .collect()
+        self.ear.book().events.iter().filter(|event| event.address.ip() == ip).cloned().collect()
     }
 
     /// Who held the address when, since the watch began. Fails if events were missed,
@@ -181,18 +159,12 @@ impl Drop for AddressWatch {
 }
 
 fn open() -> nix::Result<OwnedFd> {
-    let queue = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
+    let queue =
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)?;
     setsockopt(&queue, RcvBufForce, &RECEIVE_BUFFER)?;
     listen_to_all(&queue)?;
     bind(queue.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
-    SockRef::from(&queue)
-        .set_nonblocking(true)
-        .map_err(|_| nix::errno::Errno::EINVAL)?;
+    SockRef::from(&queue).set_nonblocking(true).map_err(|_| nix::errno::Errno::EINVAL)?;
     Ok(queue)
 }
 
@@ -224,12 +196,7 @@ fn read(queue: &OwnedFd, hosts: &Known, book: &mut Book) -> Result<()> {
         let received = recvmsg::<NetlinkAddr>(queue.as_raw_fd(), &mut parts, Some(&mut control), flags);
         let at = clock::now();
         let (length, from) = match received {
-            Ok(got) => (
-                got.bytes,
-                got.cmsgs()
-                    .ok()
-                    .and_then(|mut controls| controls.find_map(namespace_id)),
-            ),
+            Ok(got) => (got.bytes, got.cmsgs().ok().and_then(|mut controls| controls.find_map(namespace_id))),
             Err(nix::errno::Errno::EAGAIN) => return Ok(()),
             Err(nix::errno::Errno::EINTR) => continue,
             Err(error) => return Err(error).context("reading the queue of address events"),
@@ -247,16 +214,8 @@ fn read(queue: &OwnedFd, hosts: &Known, book: &mut Book) -> Result<()> {
             let Some(address) = kernel::address(&address, names) else {
                 continue;
             };
-            ensure!(
-                book.events.len() < MAX_EVENTS,
-                "there were more than {MAX_EVENTS}"
-            );
-            book.events.push(AddressEvent {
-                at,
-                host: host.clone(),
-                address,
-                change,
-            });
+            ensure!(book.events.len() < MAX_EVENTS, "there were more than {MAX_EVENTS}");
+            book.events.push(AddressEvent { at, host: host.clone(), address, change });
         }
     }
 }
@@ -267,10 +226,7 @@ fn namespace_id(control: ControlMessageOwned) -> Option<i32> {
             if unknown.cmsg_header.cmsg_level == libc::SOL_NETLINK
                 && unknown.cmsg_header.cmsg_type == NETLINK_ALL_NSID =>
         {
-            unknown
-                .data_bytes
-                .first_chunk()
-                .map(|bytes| i32::from_ne_bytes(*bytes))
+            unknown.data_bytes.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
         }
         _ => None,
     }
