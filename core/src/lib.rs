@@ -4,6 +4,7 @@
 //! as plain facts with the time they were seen, and decisions go out as effects.
 
 pub mod config;
+pub mod election;
 pub mod facts;
 pub mod ids;
 pub mod io;

@@ -1,0 +1,339 @@
+//! The winner of every VIP.
+//!
+//! Candidates are the live members that are not draining and advertise any subnet that
+//! contains the address; a [`Restriction`] may narrow them. The lowest [`Score`] wins.
+//! Who is live is decided elsewhere: this table is told, and answers.
+//!
+//! VIPs whose winner matters all the time are *tracked*: the standing winner and its
+//! score are kept, and a change of one member touches only what it can change.
+//!
+//! ```text
+//!  a member joins, or gains a subnet   hashed once per tracked VIP in there, compared with
+//!                                      the score of the standing winner
+//!  a member leaves, drains, or loses   only VIPs it was winning are decided anew, once per
+//!  a subnet                            batch of changes
+//!  a restriction changes               that VIP is decided anew
+//! ```
+//!
+//! Everything iterates in a fixed order, so the same calls give the same answers and the
+//! same lists of changes.
+
+mod field;
+mod nodes;
+mod restriction;
+mod score;
+mod subnets;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::{NodeName, Vip};
+use field::{Bid, Field};
+use nodes::{Member, NodeId};
+use restriction::{NodeSets, Rule};
+use score::{Head, KeyText};
+
+pub use restriction::{Restriction, Tier};
+pub use score::{Score, score};
+
+/// What a live member brings to the election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidacy {
+    /// As advertised: host bits, duplicates and overlaps are fine.
+    pub subnets: Vec<IpNet>,
+    /// False for a member that is draining or otherwise out.
+    pub eligible: bool,
+}
+
+/// One step of a batch, see [`Election::apply`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    Upsert(NodeName, Candidacy),
+    Remove(NodeName),
+}
+
+/// A candidate with what it is judged by, in this order: tier, then score.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranked {
+    pub node: NodeName,
+    pub score: Score,
+    pub tier: Tier,
+}
+
+/// A tracked VIP's winner is another one than when changes were last taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub vip: Vip,
+    pub before: Option<NodeName>,
+    pub after: Option<NodeName>,
+}
+
+#[derive(Clone, Debug)]
+struct Tracked {
+    key: KeyText,
+    rule: Rule,
+    standing: Option<Bid>,
+    /// The standing winner is out, and a batch under way will decide anew.
+    stale: bool,
+}
+
+/// The winner table over the live members.
+#[derive(Clone, Debug, Default)]
+pub struct Election {
+    field: Field,
+    sets: NodeSets,
+    /// By address and not by `Vip`, because a walk over an IPv6 prefix needs its last
+    /// address as it is, and as a `Vip` that may be an IPv4 address.
+    tracked: BTreeMap<IpAddr, Tracked>,
+    /// The winner at the last taking of changes, where it has changed since. Never more
+    /// than the VIPs tracked then or now.
+    before: BTreeMap<IpAddr, Option<NodeName>>,
+    hashes: u64,
+}
+
+impl Election {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a live member, or replaces what it stands for.
+    pub fn upsert_member(&mut self, node: NodeName, candidacy: Candidacy) {
+        self.apply([MemberChange::Upsert(node, candidacy)]);
+    }
+
+    /// Takes out a member that is no longer live.
+    pub fn remove_member(&mut self, node: &NodeName) {
+        self.apply([MemberChange::Remove(node.clone())]);
+    }
+
+    /// Several members at once, as after a relist or when many Leases expire together:
+    /// a VIP whose winner is out is decided once, at the end, and not once per member.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = MemberChange>) {
+        let mut stale = Vec::new();
+        let mut removed = Vec::new();
+        for change in changes {
+            match change {
+                MemberChange::Upsert(node, candidacy) => {
+                    let id = self.field.nodes.intern(&node);
+                    let member = Member {
+                        head: Head::of(node.as_str()),
+                        subnets: subnets::clean(candidacy.subnets),
+                        eligible: candidacy.eligible,
+                    };
+                    self.replace(id, Some(member), &mut stale);
+                }
+                MemberChange::Remove(node) => {
+                    if let Some(id) = self.field.nodes.id(&node) {
+                        self.replace(id, None, &mut stale);
+                        removed.push(id);
+                    }
+                }
+            }
+        }
+        for ip in stale {
+            self.decide(ip);
+        }
+        // Only now: until decided, a standing winner may be one of the removed.
+        for id in removed {
+            self.field.nodes.release(id);
+        }
+    }
+
+    fn replace(&mut self, id: NodeId, member: Option<Member>, stale: &mut Vec<IpAddr>) {
+        let old = self.field.set_member(id, member);
+        let old = old.as_ref().map_or(&[][..], Member::standing_for);
+        let member = self.field.nodes.member(id);
+        let new = member.map_or(&[][..], Member::standing_for);
+        for net in subnets::widest_missing(old, new) {
+            for (ip, vip) in self.tracked.range_mut(net.network()..=net.broadcast()) {
+                let wins = !vip.stale && vip.standing.is_some_and(|standing| standing.id == id);
+                if wins && !subnets::contain(new, *ip) {
+                    vip.stale = true;
+                    stale.push(*ip);
+                }
+            }
+        }
+        let Some(member) = member else { return };
+        for net in subnets::widest_missing(new, old) {
+            for (ip, vip) in self.tracked.range_mut(net.network()..=net.broadcast()) {
+                if vip.stale || subnets::contain(old, *ip) {
+                    continue;
+                }
+                let Some(tier) = vip.rule.tier(id) else { continue };
+                if vip.standing.is_some_and(|standing| standing.tier < tier) {
+                    continue;
+                }
+                self.hashes += 1;
+                let score = member.head.score(&vip.key);
+                let bid = Bid { tier, score, id };
+                if vip.standing.is_none_or(|standing| bid < standing) {
+                    let winner = vip.standing.map(|standing| self.field.nodes.name(standing.id));
+                    self.before.entry(*ip).or_insert_with(|| winner.cloned());
+                    vip.standing = Some(bid);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, ip: IpAddr) {
+        let Some(vip) = self.tracked.get_mut(&ip) else {
+            return;
+        };
+        let (standing, hashes) = self.field.best(ip, &vip.key, &vip.rule);
+        self.hashes += hashes;
+        vip.stale = false;
+        let old = std::mem::replace(&mut vip.standing, standing);
+        if old.map(|bid| bid.id) != standing.map(|bid| bid.id) {
+            let winner = old.map(|bid| self.field.nodes.name(bid.id));
+            self.before.entry(ip).or_insert_with(|| winner.cloned());
+        }
+    }
+
+    /// Keeps the winner of a VIP from now on. Tracking it again replaces its restriction.
+    pub fn track(&mut self, vip: Vip, restriction: &Restriction) {
+        let ip = vip.ip();
+        let rule = self.sets.rule(restriction, &mut self.field.nodes);
+        match self.tracked.get_mut(&ip) {
+            Some(known) if known.rule == rule => self.sets.release(rule, &mut self.field.nodes),
+            Some(known) => {
+                let old = std::mem::replace(&mut known.rule, rule);
+                self.decide(ip);
+                self.sets.release(old, &mut self.field.nodes);
+            }
+            None => {
+                let fresh = Tracked {
+                    key: KeyText::of(ip),
+                    rule,
+                    standing: None,
+                    stale: false,
+                };
+                self.tracked.insert(ip, fresh);
+                self.decide(ip);
+            }
+        }
+    }
+
+    /// Forgets a VIP: from now on it has no standing winner.
+    pub fn untrack(&mut self, vip: Vip) {
+        let Some(known) = self.tracked.remove(&vip.ip()) else {
+            return;
+        };
+        let winner = known.standing.map(|bid| self.field.nodes.name(bid.id).clone());
+        if self.before.entry(vip.ip()).or_insert(winner).is_none() {
+            self.before.remove(&vip.ip());
+        }
+        self.sets.release(known.rule, &mut self.field.nodes);
+    }
+
+    /// What changed since the last call, by address: one entry per VIP, none for a winner
+    /// that came back meanwhile. A VIP that is not tracked counts as one without a winner.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let before = std::mem::take(&mut self.before);
+        let change = |(ip, before)| {
+            let vip = Vip::new(ip);
+            let after = self.winner(vip).cloned();
+            Change { vip, before, after }
+        };
+        let all = before.into_iter().map(change);
+        all.filter(|change| change.before != change.after).collect()
+    }
+
+    /// The standing winner of a tracked VIP; `None` also where it is not tracked.
+    pub fn winner(&self, vip: Vip) -> Option<&NodeName> {
+        let bid = self.tracked.get(&vip.ip())?.standing?;
+        Some(self.field.nodes.name(bid.id))
+    }
+
+    /// The standing winner with its score and tier: `Tier::Fallback` says that none of
+    /// the preferred nodes is a candidate.
+    pub fn standing(&self, vip: Vip) -> Option<Ranked> {
+        self.tracked.get(&vip.ip())?.standing.map(|bid| self.ranked(bid))
+    }
+
+    /// Tracked VIPs and their winners, by address.
+    pub fn tracked(&self) -> impl Iterator<Item = (Vip, Option<&NodeName>)> {
+        self.tracked.iter().map(|(ip, vip)| {
+            let winner = vip.standing.map(|bid| self.field.nodes.name(bid.id));
+            (Vip::new(*ip), winner)
+        })
+    }
+
+    /// Tracked VIPs that a node wins, by address.
+    pub fn won_by(&self, node: &NodeName) -> impl Iterator<Item = Vip> {
+        let id = self.field.nodes.id(node);
+        self.tracked
+            .iter()
+            .filter(move |(_, vip)| id.is_some() && vip.standing.map(|bid| bid.id) == id)
+            .map(|(ip, _)| Vip::new(*ip))
+    }
+
+    /// The winner decided from nothing, under the VIP's restriction if it is tracked.
+    pub fn elect(&self, vip: Vip) -> Option<Ranked> {
+        self.ask(vip, |ip, key, rule| self.field.best(ip, key, rule).0)
+            .map(|bid| self.ranked(bid))
+    }
+
+    /// Everyone who may win, best to worst, under the VIP's restriction if it is tracked.
+    /// With a preference the preferred come first and the fallback after them: whoever is
+    /// next in this list takes over when those before it are gone.
+    pub fn order(&self, vip: Vip) -> Vec<Ranked> {
+        self.order_without(vip, &[])
+    }
+
+    /// The order as if these nodes were out.
+    pub fn order_without(&self, vip: Vip, out: &[NodeName]) -> Vec<Ranked> {
+        let order = self.ask(vip, |ip, key, rule| self.field.order(ip, key, rule));
+        let all = order.into_iter().map(|bid| self.ranked(bid));
+        all.filter(|ranked| !out.contains(&ranked.node)).collect()
+    }
+
+    /// The order as if the VIP had this restriction.
+    pub fn order_under(&self, vip: Vip, restriction: &Restriction) -> Vec<Ranked> {
+        let rule = Rule::passing(restriction, &self.field.nodes);
+        let order = self.field.order(vip.ip(), &KeyText::of(vip.ip()), &rule);
+        order.into_iter().map(|bid| self.ranked(bid)).collect()
+    }
+
+    /// How many may win: the length of [`Election::order`].
+    pub fn candidates(&self, vip: Vip) -> usize {
+        self.ask(vip, |ip, _, rule| self.field.count(ip, rule))
+    }
+
+    /// Eligible members per advertised subnet. A subnet that only draining members
+    /// advertise is there with 0, since that is the one to be alarmed about.
+    pub fn candidates_by_subnet(&self) -> BTreeMap<IpNet, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, member) in self.field.nodes.members() {
+            for net in &member.subnets {
+                *counts.entry(*net).or_default() += usize::from(member.eligible);
+            }
+        }
+        counts
+    }
+
+    /// Hashes spent on keeping standing winners, since the start. Questions that keep
+    /// nothing are not counted.
+    pub fn hashes(&self) -> u64 {
+        self.hashes
+    }
+
+    fn ask<T>(&self, vip: Vip, question: impl FnOnce(IpAddr, &KeyText, &Rule) -> T) -> T {
+        match self.tracked.get(&vip.ip()) {
+            Some(known) => question(vip.ip(), &known.key, &known.rule),
+            None => question(vip.ip(), &KeyText::of(vip.ip()), &Rule::default()),
+        }
+    }
+
+    fn ranked(&self, bid: Bid) -> Ranked {
+        Ranked {
+            node: self.field.nodes.name(bid.id).clone(),
+            score: bid.score,
+            tier: bid.tier,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
