@@ -11,7 +11,7 @@ use crate::truth::Hold;
 use crate::world::{Phase, World};
 
 /// Views of undisturbed nodes are never older than this.
-pub const VIEW_LAG: T = 3 * SEC;
+pub(crate) const VIEW_LAG: T = 3 * SEC;
 const HANDOFF_DEADLINE: T = 5 * SEC;
 /// On top of the handoff deadline: the linger, two watch deliveries, kernel time.
 const HANDOFF_SLACK: T = 2 * SEC;

@@ -2,7 +2,7 @@
 //! the real adapters do, and can be stopped, killed and started again.
 
 use purelb_core::config::EngineConfig;
-use purelb_core::engine::Engine;
+use purelb_core::Engine;
 use purelb_core::io::{Command, Effect, Input, Op, Shutdown, Source, Update};
 use purelb_core::{IfIndex, InstanceId, Vip};
 
@@ -30,7 +30,7 @@ impl World {
         config.timers = self.setup.timers;
         config.draining.clone_from(&n.drain);
         self.mutate_config(&mut config);
-        let engine = Engine::new(config, self.mono(node));
+        let engine = Engine::new(config);
         self.log(|w| format!("{} starts as instance {life}", w.nodes[node].name));
         self.nodes[node].process = Some(Process::new(engine, instance));
         for source in WATCHED {
@@ -55,14 +55,15 @@ impl World {
         let Some(process) = &mut self.nodes[node].process else {
             return;
         };
-        if let Command::Shutdown(how) = command {
-            process.stopping = Some(how);
+        if let Command::Shutdown { mode, .. } = &command {
+            process.stopping = Some(*mode);
         }
         self.deliver(node, Channel::Commands, MS, Input::Command(command));
     }
 
     pub fn shut_down(&mut self, node: usize, how: Shutdown) {
-        self.command(node, Command::Shutdown(how));
+        let since = format!("stopped-at-{}", self.now);
+        self.command(node, Command::Shutdown { mode: how, since });
     }
 
     pub fn pause(&mut self, node: usize) {
@@ -138,7 +139,7 @@ impl World {
             return;
         }
         process.wake_at = None;
-        if process.engine.deadline().is_some_and(|d| d <= mono) {
+        if process.engine.deadline(mono).is_some_and(|d| d <= mono) {
             self.feed(node, Input::Tick);
         } else {
             self.rearm(node);
@@ -154,7 +155,7 @@ impl World {
         if process.paused {
             return;
         }
-        let Some(deadline) = process.engine.deadline() else {
+        let Some(deadline) = process.engine.deadline(mono) else {
             return;
         };
         let overdue = deadline <= mono;

@@ -18,7 +18,7 @@ use crate::world::World;
 const LATEST_EXPIRY: T = 1_270 * MS;
 
 /// How old an engine's picture of its kernel may be when nothing is wrong.
-pub const MONITOR_LAG: T = 400 * MS;
+pub(crate) const MONITOR_LAG: T = 400 * MS;
 
 impl World {
     pub fn kernel_apply(&mut self, node: usize, issued: T, op: Op) -> Result<(), String> {

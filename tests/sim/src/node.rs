@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use purelb_core::engine::Engine;
 use purelb_core::io::{Input, Op, Shutdown, Source};
-use purelb_core::{IfIndex, InstanceId, NodeName, Vip};
+use purelb_core::{Engine, IfIndex, InstanceId, NodeName, Vip};
 
 use crate::kernel::Kernel;
 use crate::queue::{Channel, T};

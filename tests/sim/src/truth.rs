@@ -129,6 +129,7 @@ impl World {
 
     fn wish(&self, vip: Vip) -> Wish {
         let mut wish = Wish::default();
+        let mut any = BTreeSet::new();
         for service in self.api.services.values().filter(|s| s.vips.contains(&vip)) {
             if service.pool != PoolType::Local {
                 continue;
@@ -136,6 +137,7 @@ impl World {
             wish.wanted = true;
             if service.only_local_endpoints {
                 let nodes = self.endpoint_nodes(&service.key);
+                any.extend(nodes.iter().cloned());
                 wish.only = Some(match wish.only.take() {
                     None => nodes,
                     Some(earlier) => earlier.intersection(&nodes).cloned().collect(),
@@ -144,6 +146,10 @@ impl World {
                 let nodes = self.endpoint_nodes(&service.key);
                 wish.prefer.get_or_insert_default().extend(nodes);
             }
+        }
+        // Where no node has endpoints of all sharers, one with some will do.
+        if wish.only.as_ref().is_some_and(BTreeSet::is_empty) {
+            wish.only = Some(any);
         }
         wish
     }
@@ -190,8 +196,7 @@ impl World {
                     .is_none_or(|only| only.contains(&self.nodes[*n].name))
             })
             .collect();
-        if wish.only.is_none()
-            && let Some(prefer) = &wish.prefer
+        if let Some(prefer) = &wish.prefer
             && nodes.iter().any(|n| prefer.contains(&self.nodes[*n].name))
         {
             nodes.retain(|n| prefer.contains(&self.nodes[*n].name));
