@@ -37,13 +37,7 @@ const SHORT: Shape = Shape {
 /// Two blocks per hash instead of one.
 const LONG: Shape = Shape {
     name: "IPv6, names like ip-10-0-01-23.eu-central-1.compute.internal",
-    node: |n| {
-        format!(
-            "ip-10-0-{:02}-{:02}.eu-central-1.compute.internal",
-            n / 100,
-            n % 100
-        )
-    },
+    node: |n| format!("ip-10-0-{:02}-{:02}.eu-central-1.compute.internal", n / 100, n % 100),
     subnets: "10.0.0.5/16,2001:db8:aaaa:bbbb::5/64",
     narrowed: "10.0.0.5/16,2001:db8:aaaa:bbbb::5/116",
     vip: |n| format!("2001:db8:aaaa:bbbb::{n:x}"),
@@ -51,10 +45,7 @@ const LONG: Shape = Shape {
 
 fn candidacy(text: &str) -> Candidacy {
     let parse = |net: &str| net.parse::<IpNet>().expect("a prefix");
-    Candidacy {
-        subnets: text.split(',').map(parse).collect(),
-        eligible: true,
-    }
+    Candidacy { subnets: text.split(',').map(parse).collect(), eligible: true }
 }
 
 fn name(text: &str) -> NodeName {
@@ -71,9 +62,7 @@ impl Cluster {
     fn new(shape: Shape, nodes: usize, vips: usize) -> Self {
         Self {
             nodes: (0..nodes).map(shape.node).collect(),
-            vips: (0..vips)
-                .map(|n| (shape.vip)(n).parse().expect("an address"))
-                .collect(),
+            vips: (0..vips).map(|n| (shape.vip)(n).parse().expect("an address")).collect(),
             shape,
         }
     }
@@ -144,10 +133,7 @@ struct Measured {
 
 fn measure(cluster: &Cluster) -> Measured {
     let (nodes, vips) = (cluster.nodes.len(), cluster.vips.len());
-    println!(
-        "\n{nodes} nodes x {vips} VIPs, one subnet ({})",
-        cluster.shape.name
-    );
+    println!("\n{nodes} nodes x {vips} VIPs, one subnet ({})", cluster.shape.name);
     println!("  {:<34}{:>12}{:>16}{:>12}", "", "ours", "plain way", "ratio");
 
     // The plain way on a sample of VIPs, about a tenth of a second or all of them.
@@ -159,26 +145,14 @@ fn measure(cluster: &Cluster) -> Measured {
     let mark = if agreed.len() < vips { "*" } else { " " };
     let row = |what: &str, ours: Duration, plain: Duration, mark: &str| {
         let ratio = plain.as_secs_f64() / ours.as_secs_f64();
-        println!(
-            "  {what:<34}{:>12}{:>15}{mark}{ratio:>11.0}x",
-            show(ours),
-            show(plain)
-        );
+        println!("  {what:<34}{:>12}{:>15}{mark}{ratio:>11.0}x", show(ours), show(plain));
     };
 
     let mut election = cluster.elected();
     for (vip, winner) in &agreed {
-        assert_eq!(
-            election.winner(*vip).map(NodeName::as_str),
-            *winner,
-            "standing, {vip}"
-        );
+        assert_eq!(election.winner(*vip).map(NodeName::as_str), *winner, "standing, {vip}");
         let ours: Option<Ranked> = election.elect(*vip);
-        assert_eq!(
-            ours.as_ref().map(|r| r.node.as_str()),
-            *winner,
-            "from nothing, {vip}"
-        );
+        assert_eq!(ours.as_ref().map(|r| r.node.as_str()), *winner, "from nothing, {vip}");
     }
 
     let per_vip = |ask: &dyn Fn(Vip)| {
@@ -194,12 +168,7 @@ fn measure(cluster: &Cluster) -> Measured {
     };
     let cached = median(9, || timed(all)).div_f64(vips as f64);
     row("winner, from the cache", cached, plain, " ");
-    row(
-        "full order",
-        per_vip(&|vip| drop(black_box(election.order(vip)))),
-        plain,
-        " ",
-    );
+    row("full order", per_vip(&|vip| drop(black_box(election.order(vip)))), plain, " ");
 
     let runs = if nodes * vips > 1_000_000 { 1 } else { 5 };
     let all = median(runs, || timed(|| drop(black_box(cluster.elected()))));
@@ -234,21 +203,12 @@ fn measure(cluster: &Cluster) -> Measured {
         row(what, times[times.len() / 2], plain_all, mark);
     }
     for (vip, winner) in &agreed {
-        assert_eq!(
-            election.winner(*vip).map(NodeName::as_str),
-            *winner,
-            "after all that, {vip}"
-        );
+        assert_eq!(election.winner(*vip).map(NodeName::as_str), *winner, "after all that, {vip}");
     }
     if mark == "*" {
         println!("  * measured on {} VIPs, scaled to {vips}", agreed.len());
     }
-    Measured {
-        nothing,
-        cached,
-        worst_change: worst,
-        plain,
-    }
+    Measured { nothing, cached, worst_change: worst, plain }
 }
 
 fn bar(what: &str, seen: &str, met: bool) {
@@ -273,31 +233,13 @@ fn main() {
 
     println!("\nbars, at 1,000 nodes x 10,000 VIPs");
     let ratio = large.plain.as_secs_f64() / large.nothing.as_secs_f64();
-    bar(
-        "from nothing, against the plain way: at least 20x",
-        &format!("{ratio:.0}x"),
-        ratio >= 20.0,
-    );
+    bar("from nothing, against the plain way: at least 20x", &format!("{ratio:.0}x"), ratio >= 20.0);
     let hash = large.nothing / 1_000;
-    bar(
-        "per candidate, hash and all: about 100 ns",
-        &show(hash),
-        hash < Duration::from_nanos(150),
-    );
-    bar(
-        "from the cache: under 1 us",
-        &show(large.cached),
-        large.cached < Duration::from_micros(1),
-    );
+    bar("per candidate, hash and all: about 100 ns", &show(hash), hash < Duration::from_nanos(150));
+    bar("from the cache: under 1 us", &show(large.cached), large.cached < Duration::from_micros(1));
     for (what, worst) in [
-        (
-            "one lease change, the slowest of 84 seen: under 10 ms",
-            large.worst_change,
-        ),
-        (
-            "the same with IPv6 and long names: under 10 ms",
-            long.worst_change,
-        ),
+        ("one lease change, the slowest of 84 seen: under 10 ms", large.worst_change),
+        ("the same with IPv6 and long names: under 10 ms", long.worst_change),
     ] {
         bar(what, &show(worst), worst < Duration::from_millis(10));
     }

@@ -74,10 +74,7 @@ pub struct HandoffTimes {
 
 impl Default for HandoffTimes {
     fn default() -> Self {
-        Self {
-            deadline: Duration::from_secs(5),
-            linger: Duration::from_millis(250),
-        }
+        Self { deadline: Duration::from_secs(5), linger: Duration::from_millis(250) }
     }
 }
 
@@ -122,11 +119,7 @@ pub enum TimersError {
 
 impl Timers {
     pub fn checked(self) -> Result<Self, TimersError> {
-        let Self {
-            duration,
-            renew_deadline: deadline,
-            retry_period: retry,
-        } = self;
+        let Self { duration, renew_deadline: deadline, retry_period: retry } = self;
         if duration.subsec_nanos() != 0 {
             return Err(TimersError::NotWholeSeconds(duration));
         }
@@ -183,27 +176,12 @@ mod tests {
 
     #[test]
     fn each_bad_relation_has_its_own_words() {
-        assert!(matches!(
-            timers(301, 200, 2).checked(),
-            Err(TimersError::TooLong(_))
-        ));
+        assert!(matches!(timers(301, 200, 2).checked(), Err(TimersError::TooLong(_))));
         assert!(matches!(timers(10, 7, 0).checked(), Err(TimersError::NoRetry)));
-        assert!(matches!(
-            timers(10, 2, 2).checked(),
-            Err(TimersError::DeadlineTooShort { .. })
-        ));
-        assert!(matches!(
-            timers(10, 9, 2).checked(),
-            Err(TimersError::NoMargin { .. })
-        ));
-        assert!(matches!(
-            timers(12, 4, 2).checked(),
-            Err(TimersError::RenewedTooLate { .. })
-        ));
-        let uneven = Timers {
-            duration: Duration::from_millis(10_500),
-            ..Timers::default()
-        };
+        assert!(matches!(timers(10, 2, 2).checked(), Err(TimersError::DeadlineTooShort { .. })));
+        assert!(matches!(timers(10, 9, 2).checked(), Err(TimersError::NoMargin { .. })));
+        assert!(matches!(timers(12, 4, 2).checked(), Err(TimersError::RenewedTooLate { .. })));
+        let uneven = Timers { duration: Duration::from_millis(10_500), ..Timers::default() };
         assert!(matches!(uneven.checked(), Err(TimersError::NotWholeSeconds(_))));
     }
 }

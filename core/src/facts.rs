@@ -134,16 +134,8 @@ impl Default for AgentConfig {
             interfaces: BTreeSet::new(),
             dummy: IfName::new("kube-lb0").expect("a valid interface name"),
             garp: GarpConfig::default(),
-            local_address: AddressOptions {
-                valid: Some(300),
-                preferred: None,
-                no_prefix_route: true,
-            },
-            dummy_address: AddressOptions {
-                valid: None,
-                preferred: None,
-                no_prefix_route: false,
-            },
+            local_address: AddressOptions { valid: Some(300), preferred: None, no_prefix_route: true },
+            dummy_address: AddressOptions { valid: None, preferred: None, no_prefix_route: false },
         }
     }
 }

@@ -16,17 +16,9 @@ pub enum IdError {
     #[error("a {what} may not be empty")]
     Empty { what: &'static str },
     #[error("{what} {value:?} is longer than {max} bytes")]
-    TooLong {
-        what: &'static str,
-        value: String,
-        max: usize,
-    },
+    TooLong { what: &'static str, value: String, max: usize },
     #[error("{what} {value:?} contains {bad:?}, which is not allowed there")]
-    BadCharacter {
-        what: &'static str,
-        value: String,
-        bad: char,
-    },
+    BadCharacter { what: &'static str, value: String, bad: char },
     #[error("{value:?} is not an IP address: give an IPv4 or IPv6 address without a prefix length")]
     NotAnAddress { value: String },
 }
@@ -139,9 +131,7 @@ impl ObjectKey {
     }
 
     pub fn name(&self) -> &str {
-        self.as_str()
-            .split_once('/')
-            .map_or(self.as_str(), |(_, name)| name)
+        self.as_str().split_once('/').map_or(self.as_str(), |(_, name)| name)
     }
 }
 
@@ -225,9 +215,7 @@ impl FromStr for Vip {
         text.trim()
             .parse::<IpAddr>()
             .map(Self::new)
-            .map_err(|_| IdError::NotAnAddress {
-                value: text.chars().take(64).collect(),
-            })
+            .map_err(|_| IdError::NotAnAddress { value: text.chars().take(64).collect() })
     }
 }
 

@@ -166,7 +166,11 @@ pub enum Command {
         force: bool,
     },
     Undrain,
-    Shutdown(Shutdown),
+    /// `since` as for a drain: the others read that we leave.
+    Shutdown {
+        mode: Shutdown,
+        since: String,
+    },
     /// Compare everything again and announce everything once more. The caller
     /// relists and dumps.
     Resync,
@@ -299,10 +303,7 @@ impl Event {
         Self {
             object: EventObject::NodeAgent(problem.object.clone()),
             kind: EventKind::ConfigError,
-            message: format!(
-                "{}: {}; the last good configuration stays",
-                problem.field, problem.message
-            ),
+            message: format!("{}: {}; the last good configuration stays", problem.field, problem.message),
         }
     }
 }

@@ -30,11 +30,7 @@ pub enum Reason {
     /// Another node takes over; we hold the address until it says it has it.
     HandingOver { to: NodeName },
     /// The kernel refused.
-    ApplyFailed {
-        error: String,
-        attempt: u32,
-        retry_at: Mono,
-    },
+    ApplyFailed { error: String, attempt: u32, retry_at: Mono },
     /// The kernel found the address on another host (IPv6 duplicate detection).
     Duplicate { interface: IfName, retry_at: Mono },
     /// Somebody else put the very address on this node: a configuration error.
@@ -42,11 +38,7 @@ pub enum Reason {
     /// No LBNodeAgent selects this node.
     NotSelected,
     /// The LBNodeAgent for this node was refused, and there is no earlier good one.
-    ConfigRejected {
-        object: String,
-        field: String,
-        message: String,
-    },
+    ConfigRejected { object: String, field: String, message: String },
     /// The Node is gone or vouched to be down.
     OutOfService,
     /// The daemon stops.
@@ -120,21 +112,11 @@ impl fmt::Display for Reason {
             Self::Draining { held: false } => f.write_str("draining"),
             Self::Fenced { cause } => write!(f, "fenced: {cause}"),
             Self::HandingOver { to } => write!(f, "handing over to {to}"),
-            Self::ApplyFailed {
-                error,
-                attempt,
-                retry_at,
-            } => {
-                write!(
-                    f,
-                    "the kernel refused (attempt {attempt}, next at {retry_at}): {error}"
-                )
+            Self::ApplyFailed { error, attempt, retry_at } => {
+                write!(f, "the kernel refused (attempt {attempt}, next at {retry_at}): {error}")
             }
             Self::Duplicate { interface, retry_at } => {
-                write!(
-                    f,
-                    "another host on {interface} uses the address (next try at {retry_at})"
-                )
+                write!(f, "another host on {interface} uses the address (next try at {retry_at})")
             }
             Self::ForeignAddress { interface } => {
                 write!(
@@ -143,11 +125,7 @@ impl fmt::Display for Reason {
                 )
             }
             Self::NotSelected => f.write_str("no LBNodeAgent selects this node"),
-            Self::ConfigRejected {
-                object,
-                field,
-                message,
-            } => {
+            Self::ConfigRejected { object, field, message } => {
                 write!(f, "LBNodeAgent {object} is invalid: {field}: {message}")
             }
             Self::OutOfService => f.write_str("the Node is gone or out of service"),
@@ -182,9 +160,7 @@ impl fmt::Display for FenceCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverRenewed => f.write_str("the Lease was never renewed"),
-            Self::Expired {
-                last_error: Some(error),
-            } => {
+            Self::Expired { last_error: Some(error) } => {
                 write!(f, "no renewal within the deadline; the last one failed: {error}")
             }
             Self::Expired { last_error: None } => f.write_str("no renewal within the deadline"),

@@ -52,12 +52,8 @@ impl Field {
     /// tier that decides are hashed.
     pub(super) fn best(&self, ip: IpAddr, key: &KeyText, rule: &Rule) -> (Option<Bid>, u64) {
         let only = rule.only.as_deref();
-        let first = self.best_of(
-            &self.candidates(ip, rule.prefer.as_deref().or(only)),
-            Tier::First,
-            key,
-            rule,
-        );
+        let first =
+            self.best_of(&self.candidates(ip, rule.prefer.as_deref().or(only)), Tier::First, key, rule);
         if first.0.is_some() || rule.prefer.is_none() {
             return first;
         }

@@ -203,12 +203,7 @@ impl Election {
                 self.sets.release(old, &mut self.field.nodes);
             }
             None => {
-                let fresh = Tracked {
-                    key: KeyText::of(ip),
-                    rule,
-                    standing: None,
-                    stale: false,
-                };
+                let fresh = Tracked { key: KeyText::of(ip), rule, standing: None, stale: false };
                 self.tracked.insert(ip, fresh);
                 self.decide(ip);
             }
@@ -271,8 +266,7 @@ impl Election {
 
     /// The winner decided from nothing, under the VIP's restriction if it is tracked.
     pub fn elect(&self, vip: Vip) -> Option<Ranked> {
-        self.ask(vip, |ip, key, rule| self.field.best(ip, key, rule).0)
-            .map(|bid| self.ranked(bid))
+        self.ask(vip, |ip, key, rule| self.field.best(ip, key, rule).0).map(|bid| self.ranked(bid))
     }
 
     /// Everyone who may win, best to worst, under the VIP's restriction if it is tracked.
@@ -327,11 +321,7 @@ impl Election {
     }
 
     fn ranked(&self, bid: Bid) -> Ranked {
-        Ranked {
-            node: self.field.nodes.name(bid.id).clone(),
-            score: bid.score,
-            tier: bid.tier,
-        }
+        Ranked { node: self.field.nodes.name(bid.id).clone(), score: bid.score, tier: bid.tier }
     }
 }
 

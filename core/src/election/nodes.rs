@@ -63,11 +63,7 @@ impl Nodes {
         if let Some(id) = self.id(name) {
             return id;
         }
-        let slot = Some(Slot {
-            name: name.clone(),
-            member: None,
-            named: 0,
-        });
+        let slot = Some(Slot { name: name.clone(), member: None, named: 0 });
         let id = if let Some(id) = self.free.pop() {
             self.slots[id.0 as usize] = slot;
             id
@@ -115,10 +111,7 @@ impl Nodes {
     /// Gives the number away if nothing needs it any more.
     pub(super) fn release(&mut self, id: NodeId) {
         let slot = &self.slots[id.0 as usize];
-        if let Some(slot) = slot
-            .as_ref()
-            .filter(|slot| slot.member.is_none() && slot.named == 0)
-        {
+        if let Some(slot) = slot.as_ref().filter(|slot| slot.member.is_none() && slot.named == 0) {
             self.ids.remove(&slot.name);
             self.slots[id.0 as usize] = None;
             self.free.push(id);
@@ -127,9 +120,7 @@ impl Nodes {
 
     /// Members in the order of their names.
     pub(super) fn members(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
-        self.ids
-            .iter()
-            .filter_map(|(name, id)| Some((name, self.member(*id)?)))
+        self.ids.iter().filter_map(|(name, id)| Some((name, self.member(*id)?)))
     }
 
     #[cfg(test)]

@@ -17,10 +17,7 @@ pub enum Restriction {
     /// These, but anyone while none of them is a candidate (`node-affinity: service-endpoints`).
     Prefer(BTreeSet<NodeName>),
     /// Only `only`, and among them `prefer` while one of those is a candidate.
-    Both {
-        only: BTreeSet<NodeName>,
-        prefer: BTreeSet<NodeName>,
-    },
+    Both { only: BTreeSet<NodeName>, prefer: BTreeSet<NodeName> },
 }
 
 impl Restriction {
@@ -65,11 +62,7 @@ impl Rule {
         if !self.only.as_ref().is_none_or(has) {
             return None;
         }
-        Some(if self.prefer.as_ref().is_none_or(has) {
-            Tier::First
-        } else {
-            Tier::Fallback
-        })
+        Some(if self.prefer.as_ref().is_none_or(has) { Tier::First } else { Tier::Fallback })
     }
 
     /// For a question that keeps nothing: names without a number are not members, and
@@ -80,10 +73,7 @@ impl Rule {
             ids.sort_unstable();
             ids.into()
         };
-        Self {
-            only: restriction.only().map(resolve),
-            prefer: restriction.prefer().map(resolve),
-        }
+        Self { only: restriction.only().map(resolve), prefer: restriction.prefer().map(resolve) }
     }
 }
 

@@ -54,10 +54,7 @@ pub(super) struct KeyText {
 
 impl KeyText {
     pub(super) fn of(ip: IpAddr) -> Self {
-        let mut key = Self {
-            bytes: [0; KEY_MAX],
-            len: 0,
-        };
+        let mut key = Self { bytes: [0; KEY_MAX], len: 0 };
         write!(key, "{}", ip.to_canonical()).expect("no canonical address is longer than 39 bytes");
         key
     }
@@ -85,16 +82,8 @@ impl fmt::Debug for KeyText {
 }
 
 /// The initial state of SHA-256 (FIPS 180-4, 5.3.3).
-const INITIAL: [u32; 8] = [
-    0x6a09_e667,
-    0xbb67_ae85,
-    0x3c6e_f372,
-    0xa54f_f53a,
-    0x510e_527f,
-    0x9b05_688c,
-    0x1f83_d9ab,
-    0x5be0_cd19,
-];
+const INITIAL: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// The node's part of every message it is scored by.
 ///
@@ -121,12 +110,7 @@ impl Head {
         compress256(&mut state, whole);
         let mut tail = [0; BLOCK];
         tail[..rest.len()].copy_from_slice(rest);
-        Self {
-            state,
-            tail,
-            tail_len: rest.len(),
-            len: text.len(),
-        }
+        Self { state, tail, tail_len: rest.len(), len: text.len() }
     }
 
     pub(super) fn score(&self, key: &KeyText) -> Score {
@@ -159,9 +143,7 @@ impl Head {
 
 impl fmt::Debug for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Head").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -173,23 +155,14 @@ mod tests {
     /// with the shortest and the longest keys.
     #[test]
     fn the_prepared_head_gives_the_plain_score_for_every_length() {
-        let keys = [
-            "::",
-            "1.1.1.1",
-            "192.168.100.100",
-            "2001:db8::1",
-            "fd00:1111:2222:3333:4444:5555:6666:7777",
-        ];
+        let keys =
+            ["::", "1.1.1.1", "192.168.100.100", "2001:db8::1", "fd00:1111:2222:3333:4444:5555:6666:7777"];
         for len in 1..=253 {
             let node = "n".repeat(len);
             let head = Head::of(&node);
             for key in keys {
                 let text = KeyText::of(key.parse().unwrap());
-                assert_eq!(
-                    head.score(&text),
-                    score(&node, key),
-                    "{len} bytes of name, key {key}"
-                );
+                assert_eq!(head.score(&text), score(&node, key), "{len} bytes of name, key {key}");
             }
         }
     }
@@ -211,14 +184,8 @@ mod tests {
     fn a_score_prints_as_hex_and_orders_as_its_bytes() {
         // `printf 'node-a#192.168.1.100' | sha256sum` and the like.
         let (a, c) = (score("node-a", "192.168.1.100"), score("node-c", "192.168.1.100"));
-        assert_eq!(
-            c.to_string(),
-            "561beaa0f80304712c160302d7985b22b0cbafd1ec189a76a40267ba08729d18"
-        );
-        assert_eq!(
-            a.to_string(),
-            "d1c22f51a19cc01b94f2306ca895a9b170ce7b42f4d0c5b241e639fe19bbb745"
-        );
+        assert_eq!(c.to_string(), "561beaa0f80304712c160302d7985b22b0cbafd1ec189a76a40267ba08729d18");
+        assert_eq!(a.to_string(), "d1c22f51a19cc01b94f2306ca895a9b170ce7b42f4d0c5b241e639fe19bbb745");
         assert!(c < a && c.to_string() < a.to_string());
     }
 }

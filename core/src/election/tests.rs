@@ -20,17 +20,11 @@ fn mk_set(names: &[&str]) -> BTreeSet<NodeName> {
 }
 
 fn on(subnets: &[&str]) -> Candidacy {
-    Candidacy {
-        subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(),
-        eligible: true,
-    }
+    Candidacy { subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(), eligible: true }
 }
 
 fn draining(subnets: &[&str]) -> Candidacy {
-    Candidacy {
-        eligible: false,
-        ..on(subnets)
-    }
+    Candidacy { eligible: false, ..on(subnets) }
 }
 
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
@@ -51,31 +45,20 @@ fn names(order: &[Ranked]) -> Vec<&str> {
 fn changes(election: &mut Election) -> Vec<(String, Option<String>, Option<String>)> {
     let text = |node: Option<NodeName>| node.map(String::from);
     let all = election.take_changes().into_iter();
-    all.map(|c| (c.vip.to_string(), text(c.before), text(c.after)))
-        .collect()
+    all.map(|c| (c.vip.to_string(), text(c.before), text(c.after))).collect()
 }
 
 fn moved(vip: &str, before: Option<&str>, after: Option<&str>) -> (String, Option<String>, Option<String>) {
-    (
-        vip.to_owned(),
-        before.map(str::to_owned),
-        after.map(str::to_owned),
-    )
+    (vip.to_owned(), before.map(str::to_owned), after.map(str::to_owned))
 }
 
 #[test]
 fn any_key_has_the_winner_other_implementations_give_it() {
     let nodes = ["test-node0", "test-node1", "test-node2"];
-    for (key, winner) in [
-        ("test-key", "test-node0"),
-        ("test-key-nodeXX", "test-node1"),
-        ("test-key-foo", "test-node2"),
-    ] {
-        assert_eq!(
-            nodes.into_iter().min_by_key(|node| score(node, key)),
-            Some(winner),
-            "{key}"
-        );
+    for (key, winner) in
+        [("test-key", "test-node0"), ("test-key-nodeXX", "test-node1"), ("test-key-foo", "test-node2")]
+    {
+        assert_eq!(nodes.into_iter().min_by_key(|node| score(node, key)), Some(winner), "{key}");
     }
 }
 
@@ -94,17 +77,10 @@ fn addresses_have_the_order_other_implementations_give_them() {
         let vip = mk_vip(ip);
         assert_eq!(names(&election.order(vip)), order, "{ip}, not tracked");
         assert_eq!(election.elect(vip).unwrap(), election.order(vip)[0]);
-        assert_eq!(
-            election.winner(vip),
-            None,
-            "only a tracked VIP has a standing winner"
-        );
+        assert_eq!(election.winner(vip), None, "only a tracked VIP has a standing winner");
         election.track(vip, &Restriction::None);
         assert_eq!(election.winner(vip).unwrap().as_str(), order[0], "{ip}, tracked");
-        assert_eq!(
-            names(&election.order_without(vip, &[mk_node(order[0])])),
-            order[1..]
-        );
+        assert_eq!(names(&election.order_without(vip, &[mk_node(order[0])])), order[1..]);
         election.untrack(vip);
     }
 }
@@ -127,10 +103,7 @@ fn a_draining_member_is_out_and_its_subnet_shows_zero() {
     election.track(vip, &Restriction::None);
     election.take_changes();
     election.upsert_member(mk_node("node-c"), draining(&["10.0.0.9/24"]));
-    assert_eq!(
-        changes(&mut election),
-        [moved("192.168.1.100", Some("node-c"), Some("node-b"))]
-    );
+    assert_eq!(changes(&mut election), [moved("192.168.1.100", Some("node-c"), Some("node-b"))]);
     assert_eq!(names(&election.order(vip)), ["node-b", "node-a"]);
     let counts = election.candidates_by_subnet();
     assert_eq!(counts[&"10.0.0.0/24".parse().unwrap()], 0);
@@ -163,23 +136,13 @@ fn a_preference_falls_back_while_no_preferred_node_stands() {
 
     election.upsert_member(mk_node("node-a"), draining(&ALL));
     let standing = election.standing(vip).unwrap();
-    assert_eq!(
-        (standing.node.as_str(), standing.tier),
-        ("node-c", Tier::Fallback)
-    );
+    assert_eq!((standing.node.as_str(), standing.tier), ("node-c", Tier::Fallback));
 
     election.upsert_member(mk_node("node-a"), on(&ALL));
     assert_eq!(election.standing(vip).unwrap().tier, Tier::First);
-    let both = Restriction::Both {
-        only: mk_set(&["node-a", "node-b"]),
-        prefer: mk_set(&["node-b"]),
-    };
+    let both = Restriction::Both { only: mk_set(&["node-a", "node-b"]), prefer: mk_set(&["node-b"]) };
     assert_eq!(names(&election.order_under(vip, &both)), ["node-b", "node-a"]);
-    assert_eq!(
-        names(&election.order(vip)),
-        ["node-a", "node-c", "node-b"],
-        "a question changes nothing"
-    );
+    assert_eq!(names(&election.order(vip)), ["node-a", "node-c", "node-b"], "a question changes nothing");
 }
 
 #[test]
@@ -198,11 +161,7 @@ fn changes_are_net_and_sorted_by_address() {
 
     election.remove_member(&mk_node("node-c"));
     election.upsert_member(mk_node("node-c"), on(&ALL));
-    assert_eq!(
-        changes(&mut election),
-        [],
-        "a winner that came back has not changed"
-    );
+    assert_eq!(changes(&mut election), [], "a winner that came back has not changed");
 
     election.remove_member(&mk_node("node-c"));
     election.untrack(mk_vip("192.168.1.100"));
@@ -211,10 +170,7 @@ fn changes_are_net_and_sorted_by_address() {
         moved("192.168.1.101", Some("node-c"), Some("node-a")),
     ];
     assert_eq!(changes(&mut election), left);
-    assert_eq!(
-        election.won_by(&mk_node("node-a")).collect::<Vec<_>>(),
-        [mk_vip("192.168.1.101")]
-    );
+    assert_eq!(election.won_by(&mk_node("node-a")).collect::<Vec<_>>(), [mk_vip("192.168.1.101")]);
     assert_eq!(election.won_by(&mk_node("node-c")).count(), 0);
 }
 
@@ -276,16 +232,9 @@ fn a_change_hashes_only_what_it_can_change() {
     assert_eq!(narrower, 0, "another of its subnets still contains them");
 
     let won = election.won_by(&mk_node("node-3")).count() as u64;
-    assert!(
-        won > 0,
-        "node-3 wins something here, else the next line shows nothing"
-    );
+    assert!(won > 0, "node-3 wins something here, else the next line shows nothing");
     let left = cost(&mut election, &|e| e.remove_member(&mk_node("node-3")));
-    assert_eq!(
-        left,
-        won * 30,
-        "only VIPs it was winning, over those that are left"
-    );
+    assert_eq!(left, won * 30, "only VIPs it was winning, over those that are left");
 
     let only = Restriction::Nodes(mk_set(&["node-1", "node-2"]));
     let restricted = cost(&mut election, &|e| e.track(mk_vip("10.0.0.1"), &only));
@@ -295,10 +244,7 @@ fn a_change_hashes_only_what_it_can_change() {
 
     let prefer = Restriction::Prefer(mk_set(&["node-1", "node-2"]));
     let preferring = cost(&mut election, &|e| e.track(mk_vip("10.0.0.1"), &prefer));
-    assert_eq!(
-        preferring, 2,
-        "the fallback is not hashed while a preferred node stands"
-    );
+    assert_eq!(preferring, 2, "the fallback is not hashed while a preferred node stands");
     let joined = cost(&mut election, &|e| {
         e.upsert_member(mk_node("late"), on(&["10.0.0.1/32"]));
     });
@@ -311,10 +257,7 @@ fn a_batch_decides_each_vip_once() {
     let before = election.hashes();
     let rest = (1..30).map(|n| MemberChange::Remove(mk_node(&format!("node-{n}"))));
     election.apply(rest);
-    assert!(
-        election.hashes() - before <= 40,
-        "one candidate is left for 40 VIPs"
-    );
+    assert!(election.hashes() - before <= 40, "one candidate is left for 40 VIPs");
     assert_eq!(election.won_by(&mk_node("node-0")).count(), 40);
 
     // It goes, comes, goes again, and another one comes: 40 VIPs with one candidate.

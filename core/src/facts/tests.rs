@@ -1,18 +1,11 @@
 use super::*;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
-    Requirement {
-        key: key.to_owned(),
-        operator,
-        values: values.iter().map(|v| (*v).to_owned()).collect(),
-    }
+    Requirement { key: key.to_owned(), operator, values: values.iter().map(|v| (*v).to_owned()).collect() }
 }
 
 #[test]
@@ -44,11 +37,7 @@ fn operators_follow_kubernetes() {
         (Operator::Exists, false),
         (Operator::DoesNotExist, true),
     ] {
-        assert_eq!(
-            requirement("absent", operator, &["x"]).matches(&node),
-            expected,
-            "absent {operator:?}"
-        );
+        assert_eq!(requirement("absent", operator, &["x"]).matches(&node), expected, "absent {operator:?}");
     }
 }
 

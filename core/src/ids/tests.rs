@@ -18,14 +18,8 @@ fn ipv6_text_is_canonical() {
 #[test]
 fn bad_names_say_what_is_wrong() {
     assert_eq!(NodeName::new(""), Err(IdError::Empty { what: "node name" }));
-    assert!(matches!(
-        NodeName::new("a b"),
-        Err(IdError::BadCharacter { bad: ' ', .. })
-    ));
-    assert!(matches!(
-        IfName::new("a-very-long-interface"),
-        Err(IdError::TooLong { max: 15, .. })
-    ));
+    assert!(matches!(NodeName::new("a b"), Err(IdError::BadCharacter { bad: ' ', .. })));
+    assert!(matches!(IfName::new("a-very-long-interface"), Err(IdError::TooLong { max: 15, .. })));
     assert!(NodeName::new(&"n".repeat(254)).is_err());
     assert!("10.0.0.0/24".parse::<Vip>().is_err());
 }

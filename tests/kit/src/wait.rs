@@ -38,10 +38,7 @@ mod tests {
 
     #[tokio::test]
     async fn says_what_it_last_saw() {
-        let failed = eventually("the answer", Duration::from_millis(20), || async {
-            Err::<(), _>(41)
-        })
-        .await;
+        let failed = eventually("the answer", Duration::from_millis(20), || async { Err::<(), _>(41) }).await;
         let text = failed.unwrap_err().to_string();
         assert!(text.contains("the answer") && text.contains("41"), "{text}");
     }

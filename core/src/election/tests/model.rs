@@ -217,10 +217,7 @@ fn check(election: &Election, model: &Model, out: &NodeName, what_if: &Restricti
         model.tracked.keys().map(|vip| (*vip, winners.get(vip))).collect();
     assert_eq!(tracked, expected);
     let won = winners.iter().filter(|(_, winner)| *winner == out);
-    assert_eq!(
-        election.won_by(out).collect::<Vec<_>>(),
-        won.map(|(vip, _)| *vip).collect::<Vec<_>>()
-    );
+    assert_eq!(election.won_by(out).collect::<Vec<_>>(), won.map(|(vip, _)| *vip).collect::<Vec<_>>());
     assert_eq!(election.candidates_by_subnet(), model.by_subnet());
 }
 

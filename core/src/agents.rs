@@ -1,0 +1,75 @@
+//! Which LBNodeAgent speaks for this node, and what happens when it is bad (R11).
+
+use std::collections::BTreeMap;
+
+use crate::facts::{AgentConfig, AgentFacts, ConfigProblem, NodeFacts};
+use crate::ids::ObjectKey;
+use crate::io::Update;
+
+#[derive(Clone, Debug, Default)]
+pub struct Agents {
+    objects: BTreeMap<ObjectKey, AgentFacts>,
+    /// The configuration in force, and the object it came from.
+    current: Option<AgentConfig>,
+    standing: Standing,
+}
+
+/// Where the node stands with its configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    #[default]
+    NotSelected,
+    Configured,
+    /// The object for this node is bad; an earlier good configuration may be in force.
+    Rejected(ConfigProblem),
+}
+
+impl Agents {
+    pub fn update(&mut self, update: Update<AgentFacts, ObjectKey>) {
+        match update {
+            Update::All(all) => self.objects = all.into_iter().map(|a| (a.key.clone(), a)).collect(),
+            Update::Set(agent) => {
+                self.objects.insert(agent.key.clone(), agent);
+            }
+            Update::Gone(key) => {
+                self.objects.remove(&key);
+            }
+        }
+    }
+
+    /// Decides anew. A specific selector beats a catch-all; then the object's name.
+    pub fn decide(&mut self, node: Option<&NodeFacts>) {
+        let chosen = node.and_then(|node| {
+            let matching = self.objects.values().filter(|a| a.selector.matches(&node.labels));
+            matching.min_by_key(|a| (a.selector.is_catch_all(), a.key.clone()))
+        });
+        match chosen.map(|a| &a.config) {
+            None => {
+                self.current = None;
+                self.standing = Standing::NotSelected;
+            }
+            Some(Ok(config)) => {
+                self.current = Some(config.clone());
+                self.standing = Standing::Configured;
+            }
+            // The last good configuration stays.
+            Some(Err(problem)) => self.standing = Standing::Rejected(problem.clone()),
+        }
+    }
+
+    pub fn current(&self) -> Option<&AgentConfig> {
+        self.current.as_ref()
+    }
+
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Every object that is bad, whether or not it is meant for this node.
+    pub fn problems(&self) -> impl Iterator<Item = &ConfigProblem> {
+        self.objects.values().filter_map(|a| a.config.as_ref().err())
+    }
+}
+
+#[cfg(test)]
+mod tests;

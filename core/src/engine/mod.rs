@@ -1,0 +1,466 @@
+//! The engine: owns the state, takes one input at a time, says what to do.
+//!
+//! Each step applies the input, then settles: liveness and own Lease first, then the
+//! winners, then every address that any of it concerns, removals before additions,
+//! announcements, and last the Lease that tells the others.
+
+mod lease;
+mod stop;
+mod view;
+mod vip;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agents::{Agents, Standing};
+use crate::announce::Announcer;
+use crate::config::EngineConfig;
+use crate::election::{Candidacy, Election, MemberChange};
+use crate::facts::{LeaseFacts, NodeFacts};
+use crate::fence::Fence;
+use crate::ids::{NodeName, Vip};
+use crate::io::{Command, Effect, Event, Input, Op, Source, Update};
+use crate::kernel::Kernel;
+use crate::membership::Membership;
+use crate::own_lease::OwnLease;
+use crate::placement::Demands;
+use crate::snapshot::Counters;
+use crate::subnets::Subnets;
+use crate::time::Mono;
+use crate::wake::Wake;
+
+use stop::Stop;
+use vip::VipState;
+
+#[derive(Debug)]
+struct Drain {
+    since: String,
+    /// Also what nobody else can take.
+    force: bool,
+}
+
+/// What an answer will be about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum InFlight {
+    Change {
+        vip: Vip,
+        op: Op,
+    },
+    /// Longer life for an address that is there; a failure shows as its absence.
+    Refresh {
+        vip: Vip,
+    },
+    Dummy,
+    Announce {
+        vip: Vip,
+        first: bool,
+    },
+}
+
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    unsynced: BTreeSet<Source>,
+    members: Membership,
+    nodes: BTreeMap<NodeName, NodeFacts>,
+    agents: Agents,
+    demands: Demands,
+    kernel: Kernel,
+    subnets: Subnets,
+    fence: Fence,
+    lease: OwnLease,
+    election: Election,
+    /// What the election was last told, so that only changes reach it.
+    candidacies: BTreeMap<NodeName, Candidacy>,
+    /// Who lists an address in its Lease.
+    announced_by: BTreeMap<Vip, BTreeSet<NodeName>>,
+    announcer: Announcer,
+    vips: BTreeMap<Vip, VipState>,
+    wake: Wake,
+    dirty: BTreeSet<Vip>,
+    members_dirty: BTreeSet<NodeName>,
+    links_dirty: bool,
+    healthy: bool,
+    dummy_requested: bool,
+    drain: Option<Drain>,
+    stop: Option<Stop>,
+    in_flight: BTreeMap<u64, InFlight>,
+    next_id: u64,
+    counters: Counters,
+    out: Vec<Effect>,
+}
+
+impl Engine {
+    pub fn new(config: EngineConfig) -> Self {
+        Self {
+            unsynced: Source::ALL.into_iter().collect(),
+            members: Membership::default(),
+            nodes: BTreeMap::new(),
+            agents: Agents::default(),
+            demands: Demands::default(),
+            kernel: Kernel::default(),
+            subnets: Subnets::new(config.gain_delay),
+            fence: Fence::new(config.timers, config.fence),
+            lease: OwnLease::new(config.node.clone(), config.instance.clone(), config.timers),
+            election: Election::new(),
+            candidacies: BTreeMap::new(),
+            announced_by: BTreeMap::new(),
+            announcer: Announcer::new(config.announce_rate),
+            vips: BTreeMap::new(),
+            wake: Wake::default(),
+            dirty: BTreeSet::new(),
+            members_dirty: BTreeSet::new(),
+            links_dirty: false,
+            healthy: false,
+            dummy_requested: false,
+            drain: config.draining.clone().map(|since| Drain { since, force: false }),
+            stop: None,
+            in_flight: BTreeMap::new(),
+            next_id: 0,
+            counters: Counters::default(),
+            out: Vec::new(),
+            config,
+        }
+    }
+
+    /// One input, at `now`. Call again by [`Self::deadline`] with [`Input::Tick`].
+    pub fn step(&mut self, now: Mono, input: Input) -> Vec<Effect> {
+        self.take_in(now, input);
+        self.settle(now);
+        std::mem::take(&mut self.out)
+    }
+
+    /// Everything listed and our Lease written: the daemon is ready (R5).
+    pub fn ready(&self) -> bool {
+        self.unsynced.is_empty() && self.lease.is_ours()
+    }
+
+    fn take_in(&mut self, now: Mono, input: Input) {
+        match input {
+            Input::Services(update) => {
+                self.listed(Source::Services, &update);
+                let touched = self.demands.update_services(update);
+                self.dirty.extend(touched);
+            }
+            Input::Groups(update) => {
+                self.listed(Source::ServiceGroups, &update);
+                let touched = self.demands.update_groups(update);
+                self.dirty.extend(touched);
+            }
+            Input::Endpoints(update) => {
+                self.listed(Source::EndpointSlices, &update);
+                let touched = self.demands.update_endpoints(update);
+                self.dirty.extend(touched);
+            }
+            Input::Agents(update) => {
+                self.listed(Source::NodeAgents, &update);
+                self.agents.update(update);
+                self.reconfigure();
+            }
+            Input::Nodes(update) => {
+                self.listed(Source::Nodes, &update);
+                self.update_nodes(update);
+            }
+            Input::Leases(update) => {
+                self.listed(Source::Leases, &update);
+                self.update_leases(now, update);
+            }
+            Input::Kernel(dump) => {
+                self.unsynced.remove(&Source::Kernel);
+                self.dirty.extend(self.kernel.ours().map(|a| a.vip()));
+                self.kernel.replace(dump);
+                self.vips.values_mut().for_each(VipState::kernel_spoke);
+                self.touch_all();
+                self.links_dirty = true;
+                self.kernel_was_dumped();
+            }
+            Input::Link(update) => {
+                match update {
+                    Update::All(links) => self.kernel.replace_links(links),
+                    Update::Set(link) => self.kernel.set_link(link),
+                    Update::Gone(index) => self.kernel.remove_link(index),
+                }
+                self.links_dirty = true;
+                self.touch_all();
+            }
+            Input::AddressSet(address) => {
+                let vip = address.vip();
+                self.links_dirty |= !address.ours;
+                self.kernel.set_address(address);
+                self.kernel_spoke(vip);
+            }
+            Input::AddressGone { index, net } => {
+                if let Some(address) = self.kernel.remove_address((index, net)) {
+                    self.links_dirty |= !address.ours;
+                    self.kernel_spoke(address.vip());
+                }
+            }
+            Input::DefaultRoutes(routes) => {
+                self.kernel.set_default_routes(routes);
+                self.links_dirty = true;
+            }
+            Input::LeaseWritten { seq, sent_at, result } => self.lease_answered(now, seq, sent_at, result),
+            Input::LeaseDeleted(_) => self.lease_was_deleted(),
+            Input::Applied { id, result } => self.applied(now, id, result),
+            Input::Announced { id, result } => self.announced(now, id, result),
+            Input::Command(command) => self.command(now, command),
+            Input::Tick => {}
+        }
+    }
+
+    fn listed<T, K>(&mut self, source: Source, update: &Update<T, K>) {
+        if matches!(update, Update::All(_)) && self.unsynced.remove(&source) && self.unsynced.is_empty() {
+            self.touch_all();
+        }
+    }
+
+    /// Everything that is asked for, and everything we have, is looked at again.
+    fn touch_all(&mut self) {
+        self.dirty.extend(self.demands.vips());
+        self.dirty.extend(self.kernel.ours().map(|a| a.vip()));
+        self.dirty.extend(self.vips.keys());
+    }
+
+    fn kernel_spoke(&mut self, vip: Vip) {
+        if let Some(state) = self.vips.get_mut(&vip) {
+            state.kernel_spoke();
+        }
+        self.dirty.insert(vip);
+    }
+
+    fn reconfigure(&mut self) {
+        let before = self.agents.standing().clone();
+        self.agents.decide(self.nodes.get(&self.config.node));
+        if let Standing::Rejected(problem) = self.agents.standing()
+            && before != *self.agents.standing()
+        {
+            self.out.push(Effect::Event(Event::config_error(problem)));
+        }
+        self.links_dirty = true;
+        self.touch_all();
+    }
+
+    fn update_nodes(&mut self, update: Update<NodeFacts, NodeName>) {
+        let me = self.config.node.clone();
+        let own_before = self.nodes.get(&me).cloned();
+        match update {
+            Update::All(all) => {
+                let fresh: BTreeMap<NodeName, NodeFacts> =
+                    all.into_iter().map(|n| (n.name.clone(), n)).collect();
+                self.members_dirty.extend(self.nodes.keys().chain(fresh.keys()).cloned());
+                self.nodes = fresh;
+            }
+            Update::Set(node) => {
+                // A Node's status changes every few seconds; we look at three fields.
+                if self.nodes.get(&node.name) != Some(&node) {
+                    self.members_dirty.insert(node.name.clone());
+                    self.nodes.insert(node.name.clone(), node);
+                }
+            }
+            Update::Gone(name) => {
+                self.nodes.remove(&name);
+                self.members_dirty.insert(name);
+            }
+        }
+        if self.nodes.get(&me) != own_before.as_ref() || self.unsynced.contains(&Source::NodeAgents) {
+            self.reconfigure();
+        }
+    }
+
+    fn update_leases(&mut self, now: Mono, update: Update<LeaseFacts, NodeName>) {
+        let me = self.config.node.clone();
+        match update {
+            Update::All(all) => {
+                let known: Vec<NodeName> = self.members.iter().map(|(n, _)| n.clone()).collect();
+                for node in known.into_iter().chain(all.iter().map(|l| l.node.clone())) {
+                    let facts = all.iter().find(|l| l.node == node);
+                    self.index_announced(&node, facts);
+                    self.members_dirty.insert(node);
+                }
+                let own = all.iter().find(|l| l.node == me).cloned();
+                self.members.replace(now, all);
+                self.own_lease_seen(now, own.as_ref());
+            }
+            Update::Set(facts) => {
+                let node = facts.node.clone();
+                self.index_announced(&node, Some(&facts));
+                if node == me {
+                    self.own_lease_seen(now, Some(&facts));
+                }
+                self.members.observe(now, facts);
+                self.members_dirty.insert(node);
+            }
+            Update::Gone(node) => {
+                self.index_announced(&node, None);
+                if node == me {
+                    self.own_lease_seen(now, None);
+                }
+                self.members.remove(&node);
+                self.members_dirty.insert(node);
+            }
+        }
+    }
+
+    /// Keeps the index of who lists what, and looks again at what changed.
+    fn index_announced(&mut self, node: &NodeName, facts: Option<&LeaseFacts>) {
+        let before = self.members.get(node).and_then(|m| m.facts().announced.clone()).unwrap_or_default();
+        let after = facts.and_then(|f| f.announced.clone()).unwrap_or_default();
+        for vip in before.difference(&after) {
+            if let Some(nodes) = self.announced_by.get_mut(vip) {
+                nodes.remove(node);
+                if nodes.is_empty() {
+                    self.announced_by.remove(vip);
+                }
+            }
+            self.dirty.insert(*vip);
+        }
+        for vip in after.difference(&before) {
+            self.announced_by.entry(*vip).or_default().insert(node.clone());
+            self.dirty.insert(*vip);
+        }
+    }
+
+    fn command(&mut self, now: Mono, command: Command) {
+        match command {
+            Command::Drain { since, force } => {
+                let since = self.drain.take().map_or(since, |d| d.since);
+                self.drain = Some(Drain { since, force });
+            }
+            Command::Undrain => self.drain = None,
+            Command::Resync => {
+                for (vip, state) in &mut self.vips {
+                    state.announce_again(*vip, &mut self.announcer);
+                }
+            }
+            Command::Shutdown { mode, since } => self.begin_stop(now, mode, since),
+        }
+        let me = self.config.node.clone();
+        self.members_dirty.insert(me);
+        self.touch_all();
+    }
+
+    fn settle(&mut self, now: Mono) {
+        if self.stop.as_ref().is_some_and(Stop::is_over) {
+            return;
+        }
+        self.check_lease(now);
+        self.check_links(now);
+        self.check_members(now);
+        self.dirty.append(&mut self.wake.due(now));
+        self.decide_vips(now);
+        self.send_announcements(now);
+        self.write_lease(now);
+        self.progress_stop(now);
+    }
+
+    fn check_links(&mut self, now: Mono) {
+        let known = [Source::Kernel, Source::NodeAgents, Source::Nodes];
+        if known.iter().any(|s| self.unsynced.contains(s)) {
+            return;
+        }
+        let before = self.subnets.stable(now);
+        if self.links_dirty {
+            self.links_dirty = false;
+            self.subnets.update(now, &self.kernel, self.agents.current());
+        }
+        // Time alone makes a gain count: that is what the links' deadline is for.
+        if before != self.subnets.stable(now) || self.wake.links_due(now) {
+            let me = self.config.node.clone();
+            self.members_dirty.insert(me);
+            self.touch_all();
+        }
+        self.wake.set_links(self.subnets.deadline(now));
+    }
+
+    /// Is this Node there, and not vouched to be down?
+    fn in_service(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|n| !n.out_of_service)
+    }
+
+    /// Tells the election what changed of who takes part.
+    fn check_members(&mut self, now: Mono) {
+        let mut changed = std::mem::take(&mut self.members_dirty);
+        // Who expired since the last look is still among the candidacies.
+        let me = &self.config.node;
+        let expired = |n: &&NodeName| *n != me && self.members.get(n).is_none_or(|m| !m.live(now));
+        changed.extend(self.candidacies.keys().filter(expired).cloned());
+        let mut changes = Vec::new();
+        for node in changed {
+            let candidacy = self.candidacy(now, &node);
+            if self.candidacies.get(&node) == candidacy.as_ref() {
+                continue;
+            }
+            match candidacy {
+                Some(candidacy) => {
+                    self.candidacies.insert(node.clone(), candidacy.clone());
+                    changes.push(MemberChange::Upsert(node, candidacy));
+                }
+                None => {
+                    self.candidacies.remove(&node);
+                    // Its word about what it holds counts no more.
+                    self.dirty
+                        .extend(self.announced_by.iter().filter(|(_, n)| n.contains(&node)).map(|(v, _)| *v));
+                    changes.push(MemberChange::Remove(node));
+                }
+            }
+        }
+        if changes.is_empty() {
+            return;
+        }
+        self.election.apply(changes);
+    }
+
+    fn candidacy(&self, now: Mono, node: &NodeName) -> Option<Candidacy> {
+        // Whether we live is for the fence to say, not for our own Lease as we see it.
+        if *node == self.config.node {
+            return self.own_candidacy(now);
+        }
+        let member = self.members.get(node).filter(|m| m.live(now))?;
+        let facts = member.facts();
+        let eligible = facts.draining.is_none() && self.in_service(node);
+        Some(Candidacy { subnets: facts.subnets.iter().copied().collect(), eligible })
+    }
+
+    /// Of our own subnets count those that the others know of and that are still
+    /// there: a gain counts once it is written, a loss at once (R8).
+    fn own_candidacy(&self, now: Mono) -> Option<Candidacy> {
+        let written = self.lease.written()?;
+        let advertised = self.subnets.advertised(now);
+        let subnets = written.subnets.intersection(&advertised).copied().collect();
+        let eligible = !self.leaving() && self.in_service(&self.config.node);
+        Some(Candidacy { subnets, eligible })
+    }
+
+    /// We are on our way out: draining or stopping.
+    fn leaving(&self) -> bool {
+        self.drain.is_some() || self.stop.is_some()
+    }
+
+    fn id(&mut self, about: InFlight) -> u64 {
+        self.next_id += 1;
+        self.in_flight.insert(self.next_id, about);
+        self.next_id
+    }
+
+    /// When to be called again at the latest.
+    pub fn deadline(&self, now: Mono) -> Option<Mono> {
+        if self.stop.as_ref().is_some_and(Stop::is_over) {
+            return None;
+        }
+        let lease =
+            if self.may_write_lease() { self.lease.deadline(now) } else { self.lease.write_gives_up() };
+        [
+            self.members.next_expiry(now),
+            self.fence.deadline().filter(|d| *d > now),
+            lease,
+            self.announcer.deadline(),
+            self.wake.next(),
+            self.stop.as_ref().and_then(Stop::deadline),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+use super::world::*;
+use crate::config::EngineConfig;
+use crate::facts::*;
+use crate::ids::InstanceId;
+use crate::io::*;
+use crate::reason::*;
+
+fn stop(mode: Shutdown) -> Input {
+    Input::Command(Command::Shutdown { mode, since: "2026-01-01T00:00:00Z".to_owned() })
+}
+
+#[test]
+fn a_graceful_stop_hands_over_withdraws_deletes_and_ends() {
+    let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
+    let ip = world.address_won_by("me", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(stop(Shutdown::Graceful));
+    assert!(world.holds(&ip) && !world.exited);
+    assert!(world.lease.as_ref().unwrap().draining.is_some());
+    world.peer("peer", &[&ip]);
+    world.ms(300);
+    assert!(!world.holds(&ip));
+    assert!(world.exited && world.lease.is_none());
+    let confirmed = world.log.iter().position(|e| *e == Effect::Relist(Source::Kernel)).unwrap();
+    let deleted = world.log.iter().position(|e| *e == Effect::DeleteLease).unwrap();
+    assert!(confirmed < deleted, "the Lease goes after the kernel was asked");
+}
+
+#[test]
+fn a_lone_node_stops_at_once() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    world.feed(stop(Shutdown::Graceful));
+    assert!(world.exited && !world.holds("192.168.1.100") && world.lease.is_none());
+}
+
+#[test]
+fn a_second_request_withdraws_now() {
+    let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
+    let ip = world.address_won_by("me", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(stop(Shutdown::Graceful));
+    assert!(world.holds(&ip));
+    world.feed(stop(Shutdown::Now));
+    assert!(!world.holds(&ip) && world.exited);
+}
+
+#[test]
+fn a_stop_while_the_api_is_away_ends_in_bounded_time() {
+    let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
+    let ip = world.address_won_by("me", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.api = None;
+    world.feed(stop(Shutdown::Graceful));
+    world.ms(10_000);
+    assert!(!world.holds(&ip) && world.exited);
+}
+
+#[test]
+fn leaving_for_a_successor_touches_nothing() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    let before = world.log.len();
+    world.feed(stop(Shutdown::Leave));
+    assert_eq!(world.log[before..], [Effect::Exit]);
+    assert!(world.holds("192.168.1.100") && world.lease.is_some());
+}
+
+#[test]
+fn a_new_process_adopts_what_the_old_one_left() {
+    let mut old = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    old.ms(3_400);
+    let config = EngineConfig::new(node("me"), InstanceId::new("two").unwrap());
+    let mut new = World::with(config);
+    new.kernel = old.kernel.clone();
+    let mut lease = mk_peer("me", 7, &["192.168.1.100"]);
+    lease.instance = Some(InstanceId::new("one").unwrap());
+    new.list_all_but_services(vec![lease]);
+    assert_eq!(new.lease.as_ref().unwrap().announced.len(), 1, "our word stands while we look around");
+    let extended = new.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Put(_), .. }));
+    assert!(extended, "kept alive before the picture is whole");
+    new.feed(Input::Services(Update::All(vec![mk_service("a", &["192.168.1.100"])])));
+    assert_eq!(new.reason("192.168.1.100"), Reason::Announcing { interface: ifname("eth0") });
+    assert!(!new.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. })));
+}
+
+#[test]
+fn taken_by_another_instance_it_stays_out_until_that_one_is_gone() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    let mut other = mk_peer("me", 99, &[]);
+    other.instance = Some(InstanceId::new("other").unwrap());
+    world.feed(Input::Leases(Update::Set(other)));
+    assert!(!world.holds("192.168.1.100"));
+    assert!(matches!(world.reason("192.168.1.100"), Reason::Fenced { cause: FenceCause::Taken { .. } }));
+    world.ms(9_000);
+    assert!(!world.holds("192.168.1.100"));
+    world.ms(2_000);
+    assert!(world.holds("192.168.1.100"), "the other's Lease ran out");
+}
+
+#[test]
+fn a_bad_agent_keeps_the_last_good_one_and_says_so() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    let key = crate::ObjectKey::of("purelb-system", "default").unwrap();
+    let problem = ConfigProblem { object: key.clone(), field: "spec.x".to_owned(), message: "no".to_owned() };
+    let bad = AgentFacts { key, selector: Selector::default(), config: Err(problem) };
+    world.feed(Input::Agents(Update::Set(bad)));
+    assert!(world.holds("192.168.1.100"));
+    assert_eq!(world.events(EventKind::ConfigError), 1);
+    assert_eq!(world.engine.snapshot(world.now).problems.len(), 1);
+}
+
+#[test]
+fn no_agent_for_this_node_means_candidate_for_nothing() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    world.feed(Input::Agents(Update::All(vec![])));
+    assert!(!world.holds("192.168.1.100"));
+    assert!(world.lease.as_ref().unwrap().subnets.is_empty());
+    assert_eq!(world.reason("192.168.1.100"), Reason::NotSelected);
+}

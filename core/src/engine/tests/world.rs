@@ -1,0 +1,304 @@
+//! A world of one engine: carries out its effects at once, unless told otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::Engine;
+use crate::config::EngineConfig;
+use crate::facts::*;
+use crate::ids::*;
+use crate::io::*;
+use crate::reason::Reason;
+use crate::time::Mono;
+
+pub(super) const ETH0: IfIndex = IfIndex(2);
+pub(super) const DUMMY: IfIndex = IfIndex(9);
+
+pub(super) fn vip(text: &str) -> Vip {
+    text.parse().unwrap()
+}
+
+pub(super) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub(super) fn ifname(name: &str) -> IfName {
+    IfName::new(name).unwrap()
+}
+
+pub(super) fn mk_service(name: &str, vips: &[&str]) -> ServiceFacts {
+    ServiceFacts {
+        key: ObjectKey::of("web", name).unwrap(),
+        vips: vips.iter().map(|v| vip(v)).collect(),
+        pool: PoolType::Local,
+        group: Some("default".to_owned()),
+        only_local_endpoints: false,
+        prefer_endpoints: false,
+        skip_ipv6_dad: false,
+        slots: BTreeMap::new(),
+    }
+}
+
+pub(super) fn mk_address(index: IfIndex, net: &str) -> AddrFacts {
+    AddrFacts {
+        index,
+        net: net.parse().unwrap(),
+        ours: false,
+        link_local: false,
+        tentative: false,
+        dad_failed: false,
+        deprecated: false,
+        permanent: true,
+        no_prefix_route: false,
+    }
+}
+
+pub(super) fn mk_link(index: IfIndex, name: &str) -> LinkFacts {
+    LinkFacts { index, name: ifname(name), loopback: false, up: true, carrier: true }
+}
+
+pub(super) fn mk_peer(name: &str, renewal: u64, announced: &[&str]) -> LeaseFacts {
+    LeaseFacts {
+        node: node(name),
+        instance: Some(InstanceId::new(name).unwrap()),
+        duration_seconds: 10,
+        renewal: renewal.to_string(),
+        subnets: BTreeSet::from(["192.168.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]),
+        draining: None,
+        announced: Some(announced.iter().map(|v| vip(v)).collect()),
+        control_endpoint: None,
+    }
+}
+
+pub(super) fn mk_node(name: &str) -> NodeFacts {
+    NodeFacts { name: node(name), uid: format!("uid-{name}"), labels: BTreeMap::new(), out_of_service: false }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dad {
+    Passed,
+    Running,
+    Failed,
+}
+
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) now: Mono,
+    pub(super) kernel: BTreeMap<(IfIndex, IpNet), AddressSpec>,
+    pub(super) lease: Option<LeaseContent>,
+    /// Everything the engine asked for, in order.
+    pub(super) log: Vec<Effect>,
+    /// Answers to Lease writes; `None` = no answer at all.
+    pub(super) api: Option<Result<(), LeaseError>>,
+    pub(super) apply_error: Option<String>,
+    pub(super) exited: bool,
+    /// Does the watch show our own writes?
+    pub(super) echo: bool,
+    /// The state that IPv6 addresses are shown in.
+    pub(super) dad: Dad,
+    renewals: u64,
+    inbox: Vec<Input>,
+}
+
+impl World {
+    /// The node `me` on eth0 with both families; nothing listed yet.
+    pub(super) fn new() -> Self {
+        Self::with(EngineConfig::new(node("me"), InstanceId::new("one").unwrap()))
+    }
+
+    pub(super) fn with(config: EngineConfig) -> Self {
+        Self {
+            engine: Engine::new(config),
+            now: Mono::from_millis(1_000_000),
+            kernel: BTreeMap::new(),
+            lease: None,
+            log: Vec::new(),
+            api: Some(Ok(())),
+            apply_error: None,
+            exited: false,
+            echo: true,
+            dad: Dad::Passed,
+            renewals: 0,
+            inbox: Vec::new(),
+        }
+    }
+
+    /// Everything listed: no peers, one LBNodeAgent for all, the given Services.
+    pub(super) fn listed(mut self, services: Vec<ServiceFacts>, peers: Vec<LeaseFacts>) -> Self {
+        self.list_all_but_services(peers);
+        self.feed(Input::Services(Update::All(services)));
+        self
+    }
+
+    pub(super) fn list_all_but_services(&mut self, peers: Vec<LeaseFacts>) {
+        let mut nodes = vec![mk_node("me")];
+        nodes.extend(peers.iter().map(|p| mk_node(p.node.as_str())));
+        let agent = AgentFacts {
+            key: ObjectKey::of("purelb-system", "default").unwrap(),
+            selector: Selector::default(),
+            config: Ok(AgentConfig {
+                auto: AutoInterface::Pattern("eth0".to_owned()),
+                ..AgentConfig::default()
+            }),
+        };
+        self.feed(Input::Groups(Update::All(vec![])));
+        self.feed(Input::Endpoints(Update::All(vec![])));
+        self.feed(Input::Agents(Update::All(vec![agent])));
+        self.feed(Input::Nodes(Update::All(nodes)));
+        self.feed(Input::Kernel(self.dump()));
+        self.feed(Input::Leases(Update::All(peers)));
+    }
+
+    pub(super) fn dump(&self) -> KernelDump {
+        let mut addresses = vec![mk_address(ETH0, "192.168.1.10/24"), mk_address(ETH0, "fd00:1::10/64")];
+        addresses.extend(self.kernel.values().map(|s| self.shown(s)));
+        KernelDump { links: vec![mk_link(ETH0, "eth0")], addresses, default_routes: vec![] }
+    }
+
+    pub(super) fn feed(&mut self, input: Input) {
+        self.inbox.push(input);
+        while !self.inbox.is_empty() {
+            let input = self.inbox.remove(0);
+            for effect in self.engine.step(self.now, input) {
+                self.log.push(effect.clone());
+                self.carry_out(effect);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::WriteLease(write) => self.write_lease(write),
+            Effect::Apply { id, op } => self.apply(id, op),
+            Effect::Announce { id, .. } => self.inbox.push(Input::Announced { id, result: Ok(()) }),
+            Effect::DeleteLease => {
+                self.lease = None;
+                self.inbox.push(Input::LeaseDeleted(Ok(())));
+            }
+            Effect::Relist(Source::Kernel) => {
+                let dump = self.dump();
+                self.inbox.push(Input::Kernel(dump));
+            }
+            Effect::Exit => self.exited = true,
+            Effect::Relist(_) | Effect::WriteSlot { .. } | Effect::Event(_) => {}
+        }
+    }
+
+    fn write_lease(&mut self, write: LeaseWrite) {
+        let sent_at = self.now;
+        let Some(answer) = self.api.clone() else { return };
+        self.renewals += 1;
+        let renewal = format!("own-{}", self.renewals);
+        let result = answer.map(|()| {
+            self.lease = Some(write.content.clone());
+            Renewed { renewal: renewal.clone() }
+        });
+        let ok = result.is_ok();
+        self.inbox.push(Input::LeaseWritten { seq: write.seq, sent_at, result });
+        if ok && self.echo {
+            let c = write.content;
+            self.inbox.push(Input::Leases(Update::Set(LeaseFacts {
+                node: node("me"),
+                instance: Some(c.instance),
+                duration_seconds: 10,
+                renewal,
+                subnets: c.subnets,
+                draining: c.draining,
+                announced: Some(c.announced),
+                control_endpoint: None,
+            })));
+        }
+    }
+
+    fn apply(&mut self, id: u64, op: Op) {
+        if let Some(error) = &self.apply_error {
+            self.inbox.push(Input::Applied { id, result: Err(error.clone()) });
+            return;
+        }
+        match op {
+            Op::Put(spec) => {
+                self.inbox.push(Input::AddressSet(self.shown(&spec)));
+                self.kernel.insert((spec.index, spec.net), spec);
+            }
+            Op::Remove { index, net } => {
+                self.kernel.remove(&(index, net));
+                self.inbox.push(Input::AddressGone { index, net });
+            }
+            Op::EnsureDummy { name } => {
+                let link = LinkFacts { name, ..mk_link(DUMMY, "x") };
+                self.inbox.push(Input::Link(Update::Set(link)));
+            }
+            Op::RemoveDummy { .. } => {}
+        }
+        self.inbox.push(Input::Applied { id, result: Ok(()) });
+    }
+
+    /// Lets time pass, calling the engine at each of its deadlines.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        let mut ticks = 0;
+        while let Some(next) = self.engine.deadline(self.now).filter(|d| *d <= end) {
+            self.now = self.now.max(next);
+            self.feed(Input::Tick);
+            ticks += 1;
+            assert!(ticks < 10_000, "the engine spins: deadline {next} at {}", self.now);
+        }
+        self.now = end;
+    }
+
+    pub(super) fn ms(&mut self, millis: u64) {
+        self.pass(Duration::from_millis(millis));
+    }
+
+    pub(super) fn reason(&self, text: &str) -> Reason {
+        let snapshot = self.engine.snapshot(self.now);
+        snapshot.vips.into_iter().find(|v| v.vip == vip(text)).expect("the address is asked for").reason
+    }
+
+    pub(super) fn holds(&self, text: &str) -> bool {
+        self.kernel.keys().any(|(_, net)| net.addr() == vip(text).ip())
+    }
+
+    pub(super) fn spec(&self, text: &str) -> &AddressSpec {
+        self.kernel.values().find(|s| s.net.addr() == vip(text).ip()).expect("the address is in the kernel")
+    }
+
+    pub(super) fn announcements(&self, text: &str) -> usize {
+        self.log.iter().filter(|e| matches!(e, Effect::Announce { vip: v, .. } if *v == vip(text))).count()
+    }
+
+    pub(super) fn events(&self, kind: EventKind) -> usize {
+        self.log.iter().filter(|e| matches!(e, Effect::Event(e) if e.kind == kind)).count()
+    }
+
+    pub(super) fn shown(&self, spec: &AddressSpec) -> AddrFacts {
+        let detects = spec.net.addr().is_ipv6();
+        AddrFacts {
+            ours: true,
+            permanent: spec.valid.is_none(),
+            no_prefix_route: spec.no_prefix_route,
+            tentative: detects && self.dad != Dad::Passed,
+            dad_failed: detects && self.dad == Dad::Failed,
+            ..mk_address(spec.index, &spec.net.to_string())
+        }
+    }
+
+    /// The peer renews, and lists these addresses.
+    pub(super) fn peer(&mut self, name: &str, announced: &[&str]) {
+        let renewal = self.now.as_nanos();
+        self.feed(Input::Leases(Update::Set(mk_peer(name, renewal, announced))));
+    }
+
+    /// An address that `me` wins, or loses, against `peer`.
+    pub(super) fn address_won_by(&self, winner: &str, peer: &str) -> String {
+        (1..255)
+            .map(|last| format!("192.168.1.{last}"))
+            .find(|ip| {
+                let best = ["me", peer].into_iter().min_by_key(|n| crate::election::score(n, ip));
+                best == Some(winner)
+            })
+            .expect("one of 254 addresses")
+    }
+}

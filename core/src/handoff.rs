@@ -1,0 +1,157 @@
+//! How an address changes hands between two live nodes (R7), seen from one of them.
+//!
+//! ```text
+//!   old owner                                   new owner
+//!   ─────────                                   ─────────
+//!   Holding
+//!     │ the winner is another
+//!   Giving ◀── deadline ──▶ withdraw              adds (IPv6 without DAD), announces,
+//!     │ its Lease lists the address  ◀────────── writes it into its Lease
+//!   Lingering
+//!     │ a moment later
+//!   withdraws, says so in its Lease ──────────▶ announces once more
+//! ```
+//!
+//! A crash of either side needs no state here: a dead new owner never confirms and the
+//! deadline decides; a dead old owner's address is removed by its kernel.
+
+use crate::config::HandoffTimes;
+use crate::ids::NodeName;
+use crate::time::Mono;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Out,
+    Holding,
+    Giving {
+        to: NodeName,
+        /// Runs only once the others can know that they are to take over.
+        deadline: Option<Mono>,
+    },
+    Lingering {
+        to: NodeName,
+        until: Mono,
+    },
+    /// Decided: it goes, however long the kernel takes to agree.
+    LettingGo,
+}
+
+/// Who should have the address, as the whole picture says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// We.
+    Mine,
+    /// That live node.
+    Peer(NodeName),
+    /// No node can have it. `keep`: we may go on while nobody else can.
+    Nobody { keep: bool },
+    /// It may not be here for a moment longer.
+    Forbidden,
+}
+
+/// What one look at the world found, for one address.
+pub struct View<'a> {
+    pub now: Mono,
+    pub verdict: Verdict,
+    /// The kernel has it, with our mark.
+    pub held: bool,
+    /// The others know why we give it up: what makes us lose is in our Lease, or was
+    /// theirs to begin with.
+    pub published: bool,
+    /// Does that node live, and list the address in its Lease?
+    pub announces: &'a dyn Fn(&NodeName) -> bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// It should be in the kernel: added if it is missing.
+    Have,
+    /// It stays while it is there; it is not put back.
+    Keep,
+    Absent,
+}
+
+/// How a handoff ended, for counters and logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Confirmed,
+    TimedOut,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Handoff {
+    state: State,
+}
+
+impl Handoff {
+    /// Looks at the world and says what to do now; and how a handoff ended, if one did.
+    pub fn look(&mut self, view: &View<'_>, times: HandoffTimes) -> (Stance, Option<Ended>) {
+        let to = match &view.verdict {
+            Verdict::Forbidden => return self.settle(State::Out, Stance::Absent),
+            Verdict::Mine => return self.settle(State::Holding, Stance::Have),
+            Verdict::Nobody { keep } if *keep && view.held => {
+                return self.settle(State::Holding, Stance::Keep);
+            }
+            Verdict::Nobody { .. } => return self.settle(State::Out, Stance::Absent),
+            Verdict::Peer(_) if !view.held => return self.settle(State::Out, Stance::Absent),
+            Verdict::Peer(to) => to,
+        };
+        let fresh = view.published.then(|| view.now + times.deadline);
+        let next = match std::mem::take(&mut self.state) {
+            // What we hold although we never won it is an adopted leftover: given
+            // like anything else, since the winner may not have it yet.
+            State::Out | State::Holding => State::Giving { to: to.clone(), deadline: fresh },
+            State::LettingGo => return self.settle(State::LettingGo, Stance::Absent),
+            State::Giving { to: earlier, deadline } if earlier == *to => {
+                State::Giving { to: earlier, deadline: deadline.or(fresh) }
+            }
+            // The successor changed midway: the new one gets its full time.
+            State::Giving { .. } => State::Giving { to: to.clone(), deadline: fresh },
+            State::Lingering { to: earlier, until } if (view.announces)(&earlier) => {
+                State::Lingering { to: earlier, until }
+            }
+            // The one that confirmed is gone before we let go.
+            State::Lingering { .. } => State::Giving { to: to.clone(), deadline: fresh },
+        };
+        match next {
+            State::Giving { to, .. } if (view.announces)(&to) => {
+                let until = view.now + times.linger;
+                self.state = State::Lingering { to, until };
+                (Stance::Keep, Some(Ended::Confirmed))
+            }
+            State::Giving { deadline: Some(deadline), .. } if view.now >= deadline => {
+                self.state = State::LettingGo;
+                (Stance::Absent, Some(Ended::TimedOut))
+            }
+            State::Lingering { until, .. } if view.now >= until => {
+                self.settle(State::LettingGo, Stance::Absent)
+            }
+            other => self.settle(other, Stance::Keep),
+        }
+    }
+
+    fn settle(&mut self, state: State, stance: Stance) -> (Stance, Option<Ended>) {
+        self.state = state;
+        (stance, None)
+    }
+
+    /// The node we give the address to.
+    pub fn giving_to(&self) -> Option<&NodeName> {
+        match &self.state {
+            State::Giving { to, .. } | State::Lingering { to, .. } => Some(to),
+            State::Out | State::Holding | State::LettingGo => None,
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Mono> {
+        match &self.state {
+            State::Giving { deadline, .. } => *deadline,
+            State::Lingering { until, .. } => Some(*until),
+            State::Out | State::Holding | State::LettingGo => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

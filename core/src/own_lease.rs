@@ -1,0 +1,315 @@
+//! Keeping our own Lease: when to write it, what a silence means, whose it is.
+//!
+//! One write at a time. A write goes out when a third of the duration has passed,
+//! when the content changed, or soon after a failure. Every success must come back
+//! through the watch: if it does not, we no longer see what others do, and have to
+//! look for ourselves before somebody acts on what we missed.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::config::Timers;
+use crate::facts::LeaseFacts;
+use crate::ids::{InstanceId, NodeName};
+use crate::io::{LeaseContent, LeaseError, LeaseMode, LeaseWrite, Renewed};
+use crate::reason::FenceCause;
+use crate::time::Mono;
+
+/// Time for the adapter to report its own timeout before the engine assumes it.
+const ANSWER_GRACE: Duration = Duration::from_millis(250);
+/// Renewals whose echo is awaited; older ones say nothing more.
+const ECHOES: usize = 8;
+
+#[derive(Clone, Debug)]
+struct Outstanding {
+    seq: u64,
+    content: LeaseContent,
+    give_up: Mono,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Not ours yet: nothing was written by this instance.
+    Unowned,
+    /// Written by us. `echoed`: the watch has shown it as ours since, so that what it
+    /// shows from now on is newer than our first write.
+    Ours { echoed: bool },
+    /// Another instance took it; we stay out while that one lives.
+    Displaced { by: InstanceId },
+}
+
+/// What became of the Lease in the eyes of this module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Renewed { sent: Mono },
+    Failed { error: String },
+    Lost { cause: FenceCause },
+}
+
+#[derive(Clone, Debug)]
+pub struct OwnLease {
+    node: NodeName,
+    instance: InstanceId,
+    timers: Timers,
+    seq: u64,
+    outstanding: Option<Outstanding>,
+    /// Last content known to be written.
+    written: Option<LeaseContent>,
+    hold: Hold,
+    /// What the watch last showed under our name.
+    seen: Option<LeaseFacts>,
+    /// By then the next write goes out, whether or not anything changed.
+    next: Mono,
+    /// A failure keeps even changed content waiting until `next`.
+    backing_off: bool,
+    awaited: VecDeque<(String, Mono)>,
+    relisted: bool,
+}
+
+impl OwnLease {
+    pub fn new(node: NodeName, instance: InstanceId, timers: Timers) -> Self {
+        Self {
+            node,
+            instance,
+            timers,
+            seq: 0,
+            outstanding: None,
+            written: None,
+            hold: Hold::Unowned,
+            seen: None,
+            next: Mono::ZERO,
+            backing_off: false,
+            awaited: VecDeque::new(),
+            relisted: false,
+        }
+    }
+
+    /// The watch shows our Lease, or its absence.
+    pub fn observed(&mut self, seen: Option<&LeaseFacts>) -> Option<Outcome> {
+        self.seen = seen.cloned();
+        let Some(facts) = seen else {
+            self.awaited.clear();
+            self.relisted = false;
+            if self.hold == (Hold::Ours { echoed: true }) {
+                return Some(self.deleted());
+            }
+            if matches!(self.hold, Hold::Displaced { .. }) {
+                self.hold = Hold::Unowned;
+            }
+            return None;
+        };
+        if facts.instance.as_ref() == Some(&self.instance) {
+            if let Some(position) = self.awaited.iter().position(|(mark, _)| *mark == facts.renewal) {
+                self.awaited.drain(..=position);
+                self.relisted = false;
+            }
+            if self.hold == (Hold::Ours { echoed: false }) {
+                self.hold = Hold::Ours { echoed: true };
+            }
+            return None;
+        }
+        match (&self.hold, &facts.instance) {
+            // Before our first write came back, the watch may still show the past.
+            (Hold::Ours { echoed: true }, Some(by)) => Some(self.taken(by.clone())),
+            (Hold::Ours { echoed: true }, None) => Some(self.deleted()),
+            _ => None,
+        }
+    }
+
+    fn deleted(&mut self) -> Outcome {
+        self.hold = Hold::Unowned;
+        self.written = None;
+        self.next = Mono::ZERO;
+        self.backing_off = false;
+        Outcome::Lost { cause: FenceCause::Deleted }
+    }
+
+    fn taken(&mut self, by: InstanceId) -> Outcome {
+        self.hold = Hold::Displaced { by: by.clone() };
+        self.written = None;
+        Outcome::Lost { cause: FenceCause::Taken { by } }
+    }
+
+    /// The write to send now, if one is due. `other_lives`: whoever stands in the
+    /// Lease now is alive.
+    pub fn due(&mut self, now: Mono, wanted: &LeaseContent, other_lives: bool) -> Option<LeaseWrite> {
+        if self.outstanding.is_some() {
+            return None;
+        }
+        if matches!(self.hold, Hold::Displaced { .. }) {
+            if other_lives {
+                return None;
+            }
+            self.hold = Hold::Unowned;
+            self.next = now;
+        }
+        let changed = self.written.as_ref() != Some(wanted);
+        if now < self.next && (self.backing_off || !changed) {
+            return None;
+        }
+        let mode = match (&self.hold, &self.seen) {
+            (Hold::Ours { .. }, _) => LeaseMode::Renew,
+            (_, Some(_)) => LeaseMode::TakeOver,
+            (_, None) => LeaseMode::Create,
+        };
+        self.seq += 1;
+        // A hung request must not eat the time of the ones that would succeed.
+        let timeout = self.timers.retry_period / 2;
+        let give_up = now + timeout + ANSWER_GRACE;
+        self.outstanding = Some(Outstanding { seq: self.seq, content: wanted.clone(), give_up });
+        Some(LeaseWrite { seq: self.seq, mode, content: wanted.clone(), timeout })
+    }
+
+    /// The answer to a write.
+    pub fn answered(
+        &mut self,
+        now: Mono,
+        seq: u64,
+        sent: Mono,
+        result: Result<Renewed, LeaseError>,
+    ) -> Outcome {
+        let content = match self.outstanding.take() {
+            Some(o) if o.seq == seq => Some(o.content),
+            // Late: we gave it up and another is under way.
+            other => {
+                self.outstanding = other;
+                None
+            }
+        };
+        match result {
+            Ok(Renewed { renewal }) => {
+                if !matches!(self.hold, Hold::Ours { .. }) {
+                    self.hold = Hold::Ours { echoed: false };
+                    self.awaited.clear();
+                }
+                // A late answer is good news of the past; the write that followed it
+                // decides what stands in the Lease and what the watch will show.
+                if content.is_some() {
+                    self.written = content;
+                    self.next = sent + self.timers.renew_every();
+                    self.backing_off = false;
+                    self.await_echo(renewal, sent);
+                }
+                Outcome::Renewed { sent }
+            }
+            Err(error) => {
+                self.back_off(now);
+                match error {
+                    LeaseError::Missing => {
+                        self.seen = None;
+                        self.deleted()
+                    }
+                    LeaseError::Taken(by) => self.taken(by),
+                    // Its watch event is on the way, or was missed: either way it is there.
+                    LeaseError::Exists => {
+                        self.hold = Hold::Unowned;
+                        self.seen.get_or_insert_with(|| placeholder(&self.node));
+                        Outcome::Failed { error: error.to_string() }
+                    }
+                    _ => Outcome::Failed { error: error.to_string() },
+                }
+            }
+        }
+    }
+
+    fn await_echo(&mut self, renewal: String, sent: Mono) {
+        let shown = self.seen.as_ref().is_some_and(|s| s.renewal == renewal);
+        if !shown {
+            self.awaited.push_back((renewal, sent));
+            while self.awaited.len() > ECHOES {
+                self.awaited.pop_front();
+            }
+            return;
+        }
+        // The watch was faster than the answer.
+        self.awaited.clear();
+        self.relisted = false;
+        if self.hold == (Hold::Ours { echoed: false }) {
+            self.hold = Hold::Ours { echoed: true };
+        }
+    }
+
+    /// A write nobody answered.
+    pub fn expire(&mut self, now: Mono) -> Option<Outcome> {
+        self.outstanding.take_if(|o| now >= o.give_up)?;
+        self.back_off(now);
+        Some(Outcome::Failed { error: LeaseError::Timeout.to_string() })
+    }
+
+    /// Tries of several nodes drift apart, or all would return in one instant.
+    fn back_off(&mut self, now: Mono) {
+        let every = self.timers.retry_every();
+        let salt =
+            self.node.as_str().bytes().fold(self.seq, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+        let jitter = every * u32::try_from(salt % 32).unwrap_or(0) / 128;
+        self.next = now + every + jitter;
+        self.backing_off = true;
+    }
+
+    /// Leases should be listed again: a renewal has not come back in time. Once per
+    /// silence.
+    pub fn wants_relist(&mut self, now: Mono) -> bool {
+        let late = self.awaited.front().is_some_and(|(_, sent)| now >= *sent + self.timers.retry_period);
+        let ask = late && !self.relisted;
+        self.relisted |= ask;
+        ask
+    }
+
+    /// We have not seen a change of ours for as long as others wait for one.
+    pub fn view_is_stale(&self, now: Mono) -> bool {
+        self.stale_at().is_some_and(|at| now >= at)
+    }
+
+    fn stale_at(&self) -> Option<Mono> {
+        self.awaited.front().map(|(_, sent)| *sent + self.timers.renew_deadline)
+    }
+
+    /// Our wish is the Lease's word.
+    pub fn written(&self) -> Option<&LeaseContent> {
+        self.written.as_ref()
+    }
+
+    pub fn is_ours(&self) -> bool {
+        matches!(self.hold, Hold::Ours { .. })
+    }
+
+    pub fn seen(&self) -> Option<&LeaseFacts> {
+        self.seen.as_ref()
+    }
+
+    /// When the write under way counts as failed.
+    pub fn write_gives_up(&self) -> Option<Mono> {
+        self.outstanding.as_ref().map(|o| o.give_up)
+    }
+
+    /// Look again by then. `None` while another instance keeps us out: its expiry is
+    /// the membership's deadline.
+    pub fn deadline(&self, now: Mono) -> Option<Mono> {
+        let write = match (&self.outstanding, &self.hold) {
+            (Some(o), _) => Some(o.give_up),
+            (None, Hold::Displaced { .. }) => None,
+            (None, _) => Some(self.next),
+        };
+        let relist =
+            self.awaited.front().filter(|_| !self.relisted).map(|(_, s)| *s + self.timers.retry_period);
+        let stale = self.stale_at().filter(|at| *at > now);
+        [write, relist, stale].into_iter().flatten().min()
+    }
+}
+
+/// A Lease we know exists and have not seen.
+fn placeholder(node: &NodeName) -> LeaseFacts {
+    LeaseFacts {
+        node: node.clone(),
+        instance: None,
+        duration_seconds: 0,
+        renewal: String::new(),
+        subnets: Default::default(),
+        draining: None,
+        announced: None,
+        control_endpoint: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn ms(millis: u64) -> Mono {
+    Mono::from_millis(millis)
+}
+
+fn id(text: &str) -> InstanceId {
+    InstanceId::new(text).unwrap()
+}
+
+fn mk_lease() -> OwnLease {
+    OwnLease::new(NodeName::new("a").unwrap(), id("me"), Timers::default())
+}
+
+fn mk_content(draining: bool) -> LeaseContent {
+    LeaseContent {
+        instance: id("me"),
+        duration: Duration::from_secs(10),
+        subnets: BTreeSet::new(),
+        draining: draining.then(|| "2026-01-01T00:00:00Z".to_owned()),
+        announced: BTreeSet::new(),
+        node_uid: "uid".to_owned(),
+    }
+}
+
+fn mk_seen(instance: &str, renewal: &str) -> LeaseFacts {
+    LeaseFacts {
+        instance: Some(id(instance)),
+        renewal: renewal.to_owned(),
+        ..placeholder(&NodeName::new("a").unwrap())
+    }
+}
+
+fn ok(renewal: &str) -> Result<Renewed, LeaseError> {
+    Ok(Renewed { renewal: renewal.to_owned() })
+}
+
+/// Created at 0, seen by the watch.
+fn mk_held() -> OwnLease {
+    let mut lease = mk_lease();
+    let write = lease.due(ms(0), &mk_content(false), false).unwrap();
+    assert_eq!(write.mode, LeaseMode::Create);
+    assert_eq!(lease.answered(ms(5), write.seq, ms(0), ok("r0")), Outcome::Renewed { sent: ms(0) });
+    assert_eq!(lease.observed(Some(&mk_seen("me", "r0"))), None);
+    lease
+}
+
+#[test]
+fn one_write_per_third_of_the_duration() {
+    let mut lease = mk_held();
+    assert_eq!(lease.deadline(ms(5)), Some(Mono::ZERO + Timers::default().renew_every()));
+    assert_eq!(lease.due(ms(3333), &mk_content(false), false), None);
+    let write = lease.due(ms(3334), &mk_content(false), false).unwrap();
+    assert_eq!(write.mode, LeaseMode::Renew);
+    assert_eq!(lease.due(ms(3335), &mk_content(true), false), None, "one at a time");
+}
+
+#[test]
+fn changed_content_does_not_wait() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(100), &mk_content(true), false).unwrap();
+    lease.answered(ms(110), write.seq, ms(100), ok("r1"));
+    assert_eq!(lease.written().unwrap().draining.as_deref(), Some("2026-01-01T00:00:00Z"));
+    assert_eq!(lease.due(ms(120), &mk_content(true), false), None);
+}
+
+#[test]
+fn after_a_failure_soon_again_but_not_at_once() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    let outcome = lease.answered(ms(4010), write.seq, ms(4000), Err(LeaseError::Refused("no".to_owned())));
+    assert!(matches!(outcome, Outcome::Failed { .. }));
+    assert_eq!(lease.due(ms(4011), &mk_content(true), false), None);
+    let next = lease.deadline(ms(4011)).unwrap();
+    assert!(next >= ms(4510) && next < ms(6010), "within the retry period: {next}");
+    assert!(lease.due(next, &mk_content(true), false).is_some());
+}
+
+#[test]
+fn a_write_nobody_answers_is_a_failure_and_a_late_answer_still_counts() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    let give_up = lease.deadline(ms(4000)).unwrap();
+    assert!(give_up <= ms(5250));
+    assert_eq!(lease.expire(ms(4001)), None);
+    assert!(matches!(lease.expire(give_up), Some(Outcome::Failed { .. })));
+    assert_eq!(lease.answered(ms(9000), write.seq, ms(4000), ok("r1")), Outcome::Renewed { sent: ms(4000) });
+}
+
+#[test]
+fn what_an_earlier_instance_left_is_taken_over() {
+    let mut lease = mk_lease();
+    lease.observed(Some(&mk_seen("before", "r9")));
+    let write = lease.due(ms(0), &mk_content(false), true).unwrap();
+    assert_eq!(write.mode, LeaseMode::TakeOver);
+    lease.answered(ms(5), write.seq, ms(0), ok("r0"));
+    // The watch still shows the past: no reason to give up.
+    assert_eq!(lease.observed(Some(&mk_seen("before", "r10"))), None);
+    assert!(lease.is_ours());
+}
+
+#[test]
+fn another_instance_keeps_us_out_while_it_lives() {
+    let mut lease = mk_held();
+    let taken = Some(Outcome::Lost { cause: FenceCause::Taken { by: id("other") } });
+    assert_eq!(lease.observed(Some(&mk_seen("other", "r1"))), taken);
+    assert_eq!(lease.due(ms(60_000), &mk_content(false), true), None);
+    assert_eq!(lease.deadline(ms(60_000)), None);
+    assert_eq!(lease.due(ms(60_000), &mk_content(false), false).unwrap().mode, LeaseMode::TakeOver);
+}
+
+#[test]
+fn a_renewal_refused_because_of_another_instance_is_a_loss() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    let outcome = lease.answered(ms(4005), write.seq, ms(4000), Err(LeaseError::Taken(id("other"))));
+    assert_eq!(outcome, Outcome::Lost { cause: FenceCause::Taken { by: id("other") } });
+}
+
+#[test]
+fn a_deleted_lease_is_lost_and_made_anew_at_once() {
+    let mut lease = mk_held();
+    assert_eq!(lease.observed(None), Some(Outcome::Lost { cause: FenceCause::Deleted }));
+    assert_eq!(lease.due(ms(50), &mk_content(false), false).unwrap().mode, LeaseMode::Create);
+
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    let outcome = lease.answered(ms(4005), write.seq, ms(4000), Err(LeaseError::Missing));
+    assert_eq!(outcome, Outcome::Lost { cause: FenceCause::Deleted });
+    assert_eq!(lease.due(ms(4006), &mk_content(false), false).unwrap().mode, LeaseMode::Create);
+}
+
+#[test]
+fn an_old_deletion_that_the_watch_shows_after_our_creation_is_not_ours() {
+    let mut lease = mk_lease();
+    let write = lease.due(ms(0), &mk_content(false), false).unwrap();
+    lease.answered(ms(5), write.seq, ms(0), ok("r0"));
+    assert_eq!(lease.observed(None), None);
+    assert!(lease.is_ours());
+}
+
+#[test]
+fn a_creation_that_meets_a_lease_takes_it_over() {
+    let mut lease = mk_lease();
+    let write = lease.due(ms(0), &mk_content(false), false).unwrap();
+    lease.answered(ms(5), write.seq, ms(0), Err(LeaseError::Exists));
+    let next = lease.deadline(ms(5)).unwrap();
+    assert_eq!(lease.due(next, &mk_content(false), false).unwrap().mode, LeaseMode::TakeOver);
+}
+
+#[test]
+fn a_renewal_that_does_not_come_back_makes_us_look_and_then_give_up() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    lease.answered(ms(4005), write.seq, ms(4000), ok("r1"));
+    assert!(!lease.wants_relist(ms(5999)));
+    assert!(lease.wants_relist(ms(6000)));
+    assert!(!lease.wants_relist(ms(6001)), "once per silence");
+    assert!(!lease.view_is_stale(ms(10_999)));
+    assert!(lease.view_is_stale(ms(11_000)));
+    lease.observed(Some(&mk_seen("me", "r1")));
+    assert!(!lease.view_is_stale(ms(11_001)));
+}
+
+#[test]
+fn an_echo_that_overtakes_the_answer_counts() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    lease.observed(Some(&mk_seen("me", "r1")));
+    lease.answered(ms(4005), write.seq, ms(4000), ok("r1"));
+    assert!(!lease.wants_relist(ms(60_000)));
+}

@@ -1,0 +1,66 @@
+//! Which groups may be used: two groups never give from the same addresses.
+//!
+//! The older group keeps its ranges, then the lower namespace/name. The answer
+//! depends on the groups alone, not on which one was seen first, so a restarted
+//! allocator refuses the same ones.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::group::{Group, GroupName};
+use super::span::Span;
+use crate::ids::Family;
+
+/// The overlap a group is refused for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Field of the refused group.
+    pub field: String,
+    /// The accepted group, and its field.
+    pub with: GroupName,
+    pub with_field: String,
+    /// The addresses both claim.
+    pub shared: Span,
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, with, with_field, shared } = self;
+        write!(
+            f,
+            "{field}.pool overlaps {with_field}.pool of ServiceGroup {with} in {shared}: take it out of one of them"
+        )
+    }
+}
+
+/// The refused groups and what each overlaps with. All others are accepted.
+///
+/// Accepted ranges are disjoint, so only the last one that starts at or below a
+/// range's end can overlap it: O(log n) per range, not a comparison of all pairs.
+pub fn admit<'a>(groups: impl IntoIterator<Item = &'a Group>) -> BTreeMap<GroupName, Overlap> {
+    let mut groups: Vec<&Group> = groups.into_iter().collect();
+    groups.sort_by(|a, b| (a.created(), a.name()).cmp(&(b.created(), b.name())));
+    let mut accepted: BTreeMap<(Family, u128), (Span, &Group, &str)> = BTreeMap::new();
+    let mut refused = BTreeMap::new();
+    for group in groups {
+        let overlap = group.ranges().iter().find_map(|range| {
+            let end = (range.family(), range.span().high());
+            let (_, (span, with, with_field)) = accepted.range(..=end).next_back()?;
+            Some(Overlap {
+                field: range.field().to_owned(),
+                with: with.name().clone(),
+                with_field: (*with_field).to_owned(),
+                shared: span.intersection(&range.span())?,
+            })
+        });
+        if let Some(overlap) = overlap {
+            refused.insert(group.name().clone(), overlap);
+            continue;
+        }
+        for range in group.ranges() {
+            let start = (range.family(), range.span().low());
+            accepted.insert(start, (range.span(), group, range.field()));
+        }
+    }
+    refused
+}
