@@ -195,9 +195,18 @@ impl Engine {
         }
         if let Some(cause) = self.fence_cause(now) {
             let waiting = self.lease.written().is_none() && cause == crate::reason::FenceCause::NeverRenewed;
-            let reason =
-                if waiting { Reason::Pending { missing: Missing::Lease } } else { Reason::Fenced { cause } };
-            return Wish::forbidden(reason);
+            if !waiting {
+                return Wish::forbidden(Reason::Fenced { cause });
+            }
+            // An earlier run's Lease still stands, so what it left in the kernel is
+            // fenced by its lifetime: kept until we know whether it is ours (R3).
+            // Without that Lease others may have it already.
+            let keep = held && self.lease.seen().is_some();
+            return Wish {
+                verdict: Verdict::Nobody { keep },
+                reason: Reason::Pending { missing: Missing::Lease },
+                place: None,
+            };
         }
         if self.agents.current().is_none() {
             return Wish::forbidden(self.unconfigured());
