@@ -317,6 +317,10 @@ impl Engine {
             self.candidacies.contains_key(node)
                 && self.announced_by.get(&vip).is_some_and(|n| n.contains(node))
         };
+        // Nobody is served by an address under detection: there is nothing to hand
+        // over, and keeping it would make the winner's own detection fail.
+        let serves = self.kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
+        let held = held && (serves || !matches!(wish.verdict, Verdict::Peer(_)));
         let view = View {
             now,
             verdict: wish.verdict.clone(),
@@ -356,7 +360,11 @@ impl Engine {
             Stance::Keep => a.dad_failed,
             Stance::Have => wanted.is_none_or(|p| (p.index, p.net) != (a.index, a.net)) || a.dad_failed,
         };
-        if ours.iter().any(|a| a.dad_failed) && stance == Stance::Have {
+        // The duplicate that detection found may be the peer we take over from (R7).
+        let rival = self.rival(vip);
+        if rival {
+            state.duplicate_until = None;
+        } else if ours.iter().any(|a| a.dad_failed) && stance == Stance::Have {
             state.duplicate_until = Some(now + DUPLICATE_RETRY);
         }
         // An addition under way is taken back too: the applier keeps the order.
@@ -401,7 +409,7 @@ impl Engine {
         if state.changing.is_some() || state.duplicate_until.is_some_and(|at| now < at) {
             return;
         }
-        let no_dad = skip_dad || self.rival(vip) || remote;
+        let no_dad = skip_dad || rival || remote;
         let Some(spec) = self.spec(now, vip, place.index, place.net, no_dad, remote) else {
             return;
         };
