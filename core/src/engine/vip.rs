@@ -757,7 +757,9 @@ impl Engine {
                 Some(reason) => matches!(
                     reason,
                     Reason::Announcing { .. }
-                        | Reason::Pending { missing: Missing::Announcement | Missing::DuplicateDetection }
+                        | Reason::Pending {
+                            missing: Missing::Lease | Missing::Announcement | Missing::DuplicateDetection,
+                        }
                         | Reason::HandingOver { .. }
                         | Reason::Draining { held: true }
                 ),
