@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::agents::Standing;
 use crate::announce::Announcer;
-use crate::facts::{AddrFacts, AgentConfig, PoolType};
+use crate::facts::{AddrFacts, AgentConfig, LinkFacts, PoolType};
 use crate::handoff::{Ended, Handoff, Stance, Verdict, View};
 use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
 use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
@@ -208,9 +208,7 @@ impl Engine {
                 place: None,
             };
         }
-        if self.agents.current().is_none() {
-            return Wish::forbidden(self.unconfigured());
-        }
+        let configured = self.agents.current().is_some();
         let place = self.subnets.locate(now, vip).and_then(|(name, subnet)| {
             let link = self.kernel.link_named(name)?;
             Some(Place { index: link.index, interface: name.clone(), net: demand.net(vip, Some(subnet)) })
@@ -225,17 +223,32 @@ impl Engine {
                 None => Wish::forbidden(Reason::NoLocalSubnet),
             },
             Some(winner) => {
-                let reason = Reason::NotWinner { winner: winner.clone() };
-                match place {
-                    // Without the subnet we cannot serve a moment longer, and need not wait.
-                    None => Wish::forbidden(reason),
-                    Some(place) => {
-                        Wish { verdict: Verdict::Peer(winner.clone()), reason, place: Some(place) }
-                    }
+                let reason = if configured {
+                    Reason::NotWinner { winner: winner.clone() }
+                } else {
+                    self.unconfigured()
+                };
+                // Without the subnet we cannot serve a moment longer, and need not wait.
+                // If only the configuration took it from us, we can: until the
+                // winner has it.
+                if place.is_none() && !self.still_serves(vip) {
+                    return Wish::forbidden(reason);
                 }
+                Wish { verdict: Verdict::Peer(winner.clone()), reason, place }
             }
+            None if !configured => Wish::forbidden(self.unconfigured()),
             None => self.wish_unwon(vip, demand, held, place),
         }
+    }
+
+    /// The address is here, on a link that works and has its subnet, whatever the
+    /// configuration says by now.
+    fn still_serves(&self, vip: Vip) -> bool {
+        let ours = self.kernel.of_vip(vip).filter(|a| a.ours && !a.tentative && !a.dad_failed);
+        ours.filter(|a| self.kernel.link(a.index).is_some_and(LinkFacts::usable)).any(|held| {
+            let mut addresses = self.kernel.addresses();
+            addresses.any(|a| !a.ours && a.index == held.index && a.net.contains(&vip.ip()))
+        })
     }
 
     fn wish_unwon(&self, vip: Vip, demand: &Demand, held: bool, place: Option<Place>) -> Wish {
@@ -325,7 +338,7 @@ impl Engine {
             now,
             verdict: wish.verdict.clone(),
             held,
-            published: !self.leaving() || self.leaving_is_published(),
+            published: self.loss_is_published(now, vip),
             announces: &announces,
         };
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);
@@ -744,7 +757,9 @@ impl Engine {
                 Some(reason) => matches!(
                     reason,
                     Reason::Announcing { .. }
-                        | Reason::Pending { missing: Missing::Announcement | Missing::DuplicateDetection }
+                        | Reason::Pending {
+                            missing: Missing::Lease | Missing::Announcement | Missing::DuplicateDetection,
+                        }
                         | Reason::HandingOver { .. }
                         | Reason::Draining { held: true }
                 ),

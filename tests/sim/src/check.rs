@@ -221,7 +221,12 @@ impl World {
             };
             let from = self.now.saturating_sub(lag);
             let truth = &self.truth.vips[v];
-            if added && !self.nodes[node].legacy && !truth.was_winner_since(node, from) {
+            // Two that join at once each see the other late: the better of the two
+            // holders is no thief, though a third may be better still.
+            let (_, order) = self.candidates(v);
+            let rank = |n: usize| order.iter().position(|c| *c == n).unwrap_or(usize::MAX);
+            let entitled = rank(node) < rank(other) || truth.was_winner_since(node, from);
+            if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",
                     self.name(node),
