@@ -426,7 +426,9 @@ impl Engine {
         let written = self.lease.written()?;
         let advertised = self.subnets.advertised(now);
         let subnets = written.subnets.intersection(&advertised).copied().collect();
-        let eligible = !self.leaving() && self.in_service(&self.config.node);
+        // So with a drain that ended: until the Lease says so the others keep out
+        // nobody but us, and we would be a second owner.
+        let eligible = !self.leaving() && written.draining.is_none() && self.in_service(&self.config.node);
         Some(Candidacy { subnets, eligible })
     }
 

@@ -195,9 +195,18 @@ impl Engine {
         }
         if let Some(cause) = self.fence_cause(now) {
             let waiting = self.lease.written().is_none() && cause == crate::reason::FenceCause::NeverRenewed;
-            let reason =
-                if waiting { Reason::Pending { missing: Missing::Lease } } else { Reason::Fenced { cause } };
-            return Wish::forbidden(reason);
+            if !waiting {
+                return Wish::forbidden(Reason::Fenced { cause });
+            }
+            // An earlier run's Lease still stands, so what it left in the kernel is
+            // fenced by its lifetime: kept until we know whether it is ours (R3).
+            // Without that Lease others may have it already.
+            let keep = held && self.lease.seen().is_some();
+            return Wish {
+                verdict: Verdict::Nobody { keep },
+                reason: Reason::Pending { missing: Missing::Lease },
+                place: None,
+            };
         }
         if self.agents.current().is_none() {
             return Wish::forbidden(self.unconfigured());
@@ -308,6 +317,10 @@ impl Engine {
             self.candidacies.contains_key(node)
                 && self.announced_by.get(&vip).is_some_and(|n| n.contains(node))
         };
+        // Nobody is served by an address under detection: there is nothing to hand
+        // over, and keeping it would make the winner's own detection fail.
+        let serves = self.kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
+        let held = held && (serves || !matches!(wish.verdict, Verdict::Peer(_)));
         let view = View {
             now,
             verdict: wish.verdict.clone(),
@@ -347,7 +360,11 @@ impl Engine {
             Stance::Keep => a.dad_failed,
             Stance::Have => wanted.is_none_or(|p| (p.index, p.net) != (a.index, a.net)) || a.dad_failed,
         };
-        if ours.iter().any(|a| a.dad_failed) && stance == Stance::Have {
+        // The duplicate that detection found may be the peer we take over from (R7).
+        let rival = self.rival(vip);
+        if rival {
+            state.duplicate_until = None;
+        } else if ours.iter().any(|a| a.dad_failed) && stance == Stance::Have {
             state.duplicate_until = Some(now + DUPLICATE_RETRY);
         }
         // An addition under way is taken back too: the applier keeps the order.
@@ -392,7 +409,7 @@ impl Engine {
         if state.changing.is_some() || state.duplicate_until.is_some_and(|at| now < at) {
             return;
         }
-        let no_dad = skip_dad || self.rival(vip) || remote;
+        let no_dad = skip_dad || rival || remote;
         let Some(spec) = self.spec(now, vip, place.index, place.net, no_dad, remote) else {
             return;
         };
