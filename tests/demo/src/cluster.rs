@@ -58,8 +58,8 @@ impl Cluster {
         let lab = builder.client("client", ["lan"]).build()?;
         let client = api.client("demo")?;
         create_objects(&client).await?;
-        let kubeconfig = api.kubeconfig("operator", &lab.dir())?;
-        let allocator = start_allocator(&programs, &api.kubeconfig("allocator", &lab.dir())?, &lab.dir())?;
+        let kubeconfig = api.kubeconfig("operator", lab.dir())?;
+        let allocator = start_allocator(&programs, &api.kubeconfig("allocator", lab.dir())?, lab.dir())?;
         let mut daemons = BTreeMap::new();
         for node in NODES {
             daemons.insert(node.to_owned(), start_daemon(&programs, &lab, node)?);
