@@ -9,7 +9,7 @@ use purelb_core::io::{Input, Source, Update};
 use purelb_core::{IfName, ObjectKey, Vip};
 
 use crate::actions::What;
-use crate::queue::SEC;
+use crate::queue::{MS, SEC};
 use crate::setup::Layout;
 use crate::world::World;
 
@@ -55,12 +55,22 @@ impl World {
         };
         self.log(|_| format!("api: Service {service:?}"));
         self.api.services.insert(service.key.clone(), service.clone());
-        self.set_endpoints(&service.key.clone(), 0);
+        let key = service.key.clone();
         self.publish(Source::Services, &Input::Services(Update::Set(service)));
         self.refresh_truth();
+        // Slices follow their Service.
+        if self.now == 0 {
+            self.set_endpoints(&key, 0);
+        } else {
+            let after = self.rng.below(500 * MS);
+            self.plan(after, What::EndpointsOf(key));
+        }
     }
 
-    fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+    pub fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+        if !self.api.services.contains_key(service) {
+            return;
+        }
         let mut nodes = BTreeSet::new();
         for n in 0..self.nodes.len() {
             if self.rng.percent(45) {

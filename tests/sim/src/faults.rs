@@ -89,6 +89,7 @@ impl World {
             What::Join(node) => self.join(node),
             What::Service => self.change_service(),
             What::Endpoints => self.change_endpoints(),
+            What::EndpointsOf(service) => self.set_endpoints(&service, 0),
             What::Agent => self.change_agent(),
             What::AgentRepaired => self.repair_agents(),
             _ => self.perform_network(what),
