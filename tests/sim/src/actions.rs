@@ -72,6 +72,7 @@ pub enum What {
     Service,
     Endpoints,
     EndpointsOf(ObjectKey),
+    CollectSlices(ObjectKey),
     Agent,
     AgentRepaired,
 }

@@ -221,13 +221,11 @@ impl World {
             };
             let from = self.now.saturating_sub(lag);
             let truth = &self.truth.vips[v];
-            // Several that join at once each see the others late. The better of two
-            // holders is no thief, though a third may be better still; nor is one
-            // whose rival is as new as itself.
-            let (_, order) = self.candidates(v);
-            let rank = |n: usize| order.iter().position(|c| *c == n).unwrap_or(usize::MAX);
-            let new = truth.holds[other].is_some_and(|h| h.since >= from) && order.contains(&node);
-            let entitled = new || rank(node) < rank(other) || truth.was_winner_since(node, from);
+            // While members come and go each sees the others late and may be mistaken
+            // for a moment. Once the winner has been the same for longer than any
+            // view is old, nobody else may take the address.
+            let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
+            let entitled = flux || truth.was_winner_since(node, from);
             if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",

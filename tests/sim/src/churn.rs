@@ -100,18 +100,9 @@ impl World {
             (4..7, Some(service)) => {
                 self.log(|_| format!("api: Service {service} deleted"));
                 self.api.services.remove(&service);
-                let slices: Vec<ObjectKey> = self
-                    .api
-                    .endpoints
-                    .values()
-                    .filter(|e| e.service == service)
-                    .map(|e| e.slice.clone())
-                    .collect();
-                self.publish(Source::Services, &Input::Services(Update::Gone(service)));
-                for slice in slices {
-                    self.api.endpoints.remove(&slice);
-                    self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
-                }
+                self.publish(Source::Services, &Input::Services(Update::Gone(service.clone())));
+                let after = self.rng.range(100 * MS, SEC);
+                self.plan(after, What::CollectSlices(service));
                 self.refresh_truth();
             }
             (roll, Some(service)) => {
@@ -128,6 +119,16 @@ impl World {
                 self.publish(Source::Services, &input);
                 self.refresh_truth();
             }
+        }
+    }
+
+    /// The garbage collector takes away what a deleted Service left.
+    pub fn collect_slices(&mut self, service: &ObjectKey) {
+        let slices: Vec<ObjectKey> =
+            self.api.endpoints.values().filter(|e| e.service == *service).map(|e| e.slice.clone()).collect();
+        for slice in slices {
+            self.api.endpoints.remove(&slice);
+            self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
         }
     }
 

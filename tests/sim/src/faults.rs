@@ -90,6 +90,7 @@ impl World {
             What::Service => self.change_service(),
             What::Endpoints => self.change_endpoints(),
             What::EndpointsOf(service) => self.set_endpoints(&service, 0),
+            What::CollectSlices(service) => self.collect_slices(&service),
             What::Agent => self.change_agent(),
             What::AgentRepaired => self.repair_agents(),
             _ => self.perform_network(what),
