@@ -75,6 +75,8 @@ pub struct Engine {
     announced_by: BTreeMap<Vip, BTreeSet<NodeName>>,
     announcer: Announcer,
     vips: BTreeMap<Vip, VipState>,
+    /// Local addresses that we hold and have announced: what the Lease says.
+    announced: BTreeSet<Vip>,
     wake: Wake,
     dirty: BTreeSet<Vip>,
     members_dirty: BTreeSet<NodeName>,
@@ -106,6 +108,7 @@ impl Engine {
             announced_by: BTreeMap::new(),
             announcer: Announcer::new(config.announce_rate),
             vips: BTreeMap::new(),
+            announced: BTreeSet::new(),
             wake: Wake::default(),
             dirty: BTreeSet::new(),
             members_dirty: BTreeSet::new(),
@@ -379,10 +382,7 @@ impl Engine {
     /// Tells the election what changed of who takes part.
     fn check_members(&mut self, now: Mono) {
         let mut changed = std::mem::take(&mut self.members_dirty);
-        // Who expired since the last look is still among the candidacies.
-        let me = &self.config.node;
-        let expired = |n: &&NodeName| *n != me && self.members.get(n).is_none_or(|m| !m.live(now));
-        changed.extend(self.candidacies.keys().filter(expired).cloned());
+        changed.extend(self.members.take_expired(now));
         let mut changes = Vec::new();
         for node in changed {
             let candidacy = self.candidacy(now, &node);
@@ -451,7 +451,7 @@ impl Engine {
         let lease =
             if self.may_write_lease() { self.lease.deadline(now) } else { self.lease.write_gives_up() };
         [
-            self.members.next_expiry(now),
+            self.members.next_expiry(),
             self.fence.deadline().filter(|d| *d > now),
             lease,
             self.announcer.deadline(),

@@ -76,8 +76,4 @@ impl Engine {
     pub fn order(&self, vip: Vip) -> Vec<Ranked> {
         self.election.order(vip)
     }
-
-    pub(super) fn is_local(&self, vip: Vip) -> bool {
-        self.demands.of(vip).is_some_and(|d| d.pool == PoolType::Local)
-    }
 }

@@ -64,10 +64,6 @@ impl VipState {
         self.rival = self.announced;
     }
 
-    pub(super) fn announced(&self) -> bool {
-        self.announced
-    }
-
     pub(super) fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
     }
@@ -150,6 +146,7 @@ impl Engine {
         let ours: Vec<AddrFacts> = self.kernel.of_vip(vip).filter(|a| a.ours).cloned().collect();
         if demand.is_none() && ours.is_empty() && self.vips.get(&vip).is_none_or(|s| s.changing.is_none()) {
             self.vips.remove(&vip);
+            self.announced.remove(&vip);
             self.wake.set(vip, None);
             self.announcer.cancel(vip);
             return;
@@ -169,6 +166,11 @@ impl Engine {
         let reason = self.explain(now, &state, stance, wish, &ours, remote);
         if let Some(demand) = &demand {
             self.tell(now, vip, demand, &mut state, &reason, remote);
+        }
+        if state.announced && demand.is_some() && !remote {
+            self.announced.insert(vip);
+        } else {
+            self.announced.remove(&vip);
         }
         state.reason = Some(reason);
         state.winner = self.election.winner(vip).cloned();

@@ -1,0 +1,251 @@
+//! An LBNodeAgent, checked: what the engine is told about it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use purelb_core::facts::{
+    AddressOptions, AgentConfig, AgentFacts, AutoInterface, ConfigProblem, GarpConfig, Operator, Requirement,
+    Selector,
+};
+use purelb_core::{IfName, ObjectKey};
+use regex::RegexBuilder;
+
+use crate::group::object_key;
+use crate::lbnodeagent::{AddressSpec, GarpSpec, LBNodeAgent, LocalSpec};
+
+/// Bounds what a pattern may cost in memory once compiled.
+const PATTERN_BYTES: usize = 1 << 18;
+
+/// A field and what is wrong with it.
+type Wrong = (String, String);
+
+fn wrong<T>(field: &str, message: impl ToString) -> Result<T, Wrong> {
+    Err((field.to_owned(), message.to_string()))
+}
+
+/// Reads an object. One with a wrong selector selects nothing: a selector that is
+/// half understood could otherwise configure nodes it was not written for.
+pub fn facts(object: &LBNodeAgent) -> AgentFacts {
+    let key = object_key(object);
+    let problem =
+        |key: &ObjectKey, (field, message): Wrong| ConfigProblem { object: key.clone(), field, message };
+    match selector(object.spec.node_selector.as_ref()) {
+        Ok(selector) => {
+            let config = config(&object.spec.local).map_err(|w| problem(&key, w));
+            AgentFacts { key, selector, config }
+        }
+        Err(w) => AgentFacts { config: Err(problem(&key, w)), selector: nothing(), key },
+    }
+}
+
+/// Matches no node: a label cannot both be there and not.
+fn nothing() -> Selector {
+    let on = |operator| Requirement { key: "purelb.io/nothing".into(), operator, values: BTreeSet::new() };
+    Selector {
+        match_expressions: vec![on(Operator::Exists), on(Operator::DoesNotExist)],
+        ..Selector::default()
+    }
+}
+
+fn selector(raw: Option<&LabelSelector>) -> Result<Selector, Wrong> {
+    let Some(raw) = raw else {
+        return Ok(Selector::default());
+    };
+    let mut selector = Selector {
+        match_labels: raw.match_labels.clone().unwrap_or_default(),
+        match_expressions: Vec::new(),
+    };
+    for (i, e) in raw.match_expressions.iter().flatten().enumerate() {
+        let at = format!("spec.nodeSelector.matchExpressions[{i}]");
+        let values: BTreeSet<String> = e.values.iter().flatten().cloned().collect();
+        let operator = match e.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => return wrong(&format!("{at}.operator"), format!("{other:?} is not an operator")),
+        };
+        match (operator, values.is_empty()) {
+            (Operator::In | Operator::NotIn, true) => {
+                return wrong(&format!("{at}.values"), "In and NotIn need values");
+            }
+            (Operator::Exists | Operator::DoesNotExist, false) => {
+                return wrong(&format!("{at}.values"), "Exists and DoesNotExist take no values");
+            }
+            _ => selector.match_expressions.push(Requirement { key: e.key.clone(), operator, values }),
+        }
+    }
+    Ok(selector)
+}
+
+fn config(local: &LocalSpec) -> Result<AgentConfig, Wrong> {
+    let defaults = AgentConfig::default();
+    let auto = match local.local_interface.as_str() {
+        "default" => AutoInterface::DefaultRoute,
+        "none" => AutoInterface::None,
+        pattern => match RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build() {
+            Ok(_) => AutoInterface::Pattern(pattern.to_owned()),
+            Err(e) => {
+                let message = format!("must be `default`, `none` or a regular expression: {e}");
+                return wrong("spec.local.localInterface", message);
+            }
+        },
+    };
+    let mut interfaces = BTreeSet::new();
+    for (i, name) in local.interfaces.iter().enumerate() {
+        match IfName::new(name) {
+            Ok(name) => interfaces.insert(name),
+            Err(e) => return wrong(&format!("spec.local.interfaces[{i}]"), e),
+        };
+    }
+    let dummy = match IfName::new(&local.dummy_interface) {
+        Ok(name) => name,
+        Err(e) => return wrong("spec.local.dummyInterface", e),
+    };
+    if interfaces.contains(&dummy) {
+        return wrong(
+            "spec.local.interfaces",
+            format!("{dummy} is the dummy interface; it takes no part in elections"),
+        );
+    }
+    let garp = garp(local.garp_config.as_ref())?;
+    let addresses = local.address_config.as_ref();
+    let at = "spec.local.addressConfig";
+    Ok(AgentConfig {
+        auto,
+        interfaces,
+        dummy,
+        garp,
+        local_address: address(
+            &format!("{at}.localInterface"),
+            addresses.and_then(|a| a.local_interface.as_ref()),
+            defaults.local_address,
+        )?,
+        dummy_address: address(
+            &format!("{at}.dummyInterface"),
+            addresses.and_then(|a| a.dummy_interface.as_ref()),
+            defaults.dummy_address,
+        )?,
+    })
+}
+
+fn garp(raw: Option<&GarpSpec>) -> Result<GarpConfig, Wrong> {
+    const AT: &str = "spec.local.garpConfig";
+    let defaults = GarpConfig::default();
+    let Some(raw) = raw else { return Ok(defaults) };
+    let Ok(count @ 1..=10) = u32::try_from(raw.count) else {
+        return wrong(&format!("{AT}.count"), "must be from 1 to 10");
+    };
+    let interval = one_of(AT, ("intervalMs", raw.interval_ms), ("interval", raw.interval.as_deref()), 100)?;
+    let delay = one_of(AT, ("delayMs", raw.delay_ms), ("initialDelay", raw.initial_delay.as_deref()), 0)?;
+    Ok(GarpConfig {
+        enabled: raw.enabled,
+        count,
+        interval: interval.unwrap_or(defaults.interval),
+        delay: delay.unwrap_or(defaults.delay),
+        verify: raw.verify_before_send,
+    })
+}
+
+/// The two spellings of one setting; both may be given if they say the same.
+fn one_of(
+    at: &str,
+    (ms_name, ms): (&str, Option<i64>),
+    (text_name, text): (&str, Option<&str>),
+    least: u64,
+) -> Result<Option<Duration>, Wrong> {
+    let allowed = Duration::from_millis(least)..=Duration::from_millis(5000);
+    let ms = match ms.map(|n| u64::try_from(n).map(Duration::from_millis)) {
+        None => None,
+        Some(Ok(d)) if allowed.contains(&d) => Some(d),
+        Some(_) => {
+            return wrong(&format!("{at}.{ms_name}"), format!("must be from {least} to 5000"));
+        }
+    };
+    let text = match text.map(parse_duration) {
+        None => None,
+        Some(Some(d)) if allowed.contains(&d) => Some(d),
+        Some(Some(_)) => {
+            return wrong(&format!("{at}.{text_name}"), format!("must be from {least}ms to 5s"));
+        }
+        Some(None) => {
+            return wrong(&format!("{at}.{text_name}"), "must be a duration such as 500ms or 1.5s");
+        }
+    };
+    match (ms, text) {
+        (Some(a), Some(b)) if a.as_millis() != b.as_millis() => {
+            let message = format!("{text_name} and {ms_name} say different things; give one of them");
+            wrong(&format!("{at}.{text_name}"), message)
+        }
+        (a, b) => Ok(b.or(a)),
+    }
+}
+
+/// `500ms`, `1.5s`, `1s500ms`: what the schema lets through, exactly. Written here
+/// because a general parser multiplies floating point numbers and may panic on a
+/// number that is too large.
+fn parse_duration(text: &str) -> Option<Duration> {
+    const NANOS: u64 = 1_000_000_000;
+    let mut rest = text;
+    let mut total: u64 = 0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(end);
+        let (unit, tail) = match tail.strip_prefix("ms") {
+            Some(tail) => (NANOS / 1000, tail),
+            None => (NANOS, tail.strip_prefix('s')?),
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        if whole.is_empty() || fraction.is_empty() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let mut value = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+        let mut place = unit;
+        for digit in fraction.bytes() {
+            place /= 10;
+            value = value.checked_add(u64::from(digit - b'0').checked_mul(place)?)?;
+        }
+        total = total.checked_add(value)?;
+        rest = tail;
+    }
+    Some(Duration::from_nanos(total))
+}
+
+fn address(at: &str, raw: Option<&AddressSpec>, defaults: AddressOptions) -> Result<AddressOptions, Wrong> {
+    let Some(raw) = raw else { return Ok(defaults) };
+    let seconds = |name: &str, value: i64| match u32::try_from(value) {
+        Ok(n) if n <= i32::MAX.unsigned_abs() => Ok(n),
+        _ => wrong(&format!("{at}.{name}"), "must be a number of seconds from 0 to 2147483647"),
+    };
+    let valid = match raw.valid_lifetime {
+        None => defaults.valid,
+        Some(value) => match seconds("validLifetime", value)? {
+            0 => None,
+            n => Some(n),
+        },
+    };
+    let preferred = match (raw.preferred_lifetime, valid) {
+        (None, _) => None,
+        // 0 and 0: permanent, both.
+        (Some(0), None) => None,
+        (Some(value), _) => Some(seconds("preferredLifetime", value)?),
+    };
+    if let (Some(preferred), Some(valid)) = (preferred, valid)
+        && preferred > valid
+    {
+        let message = format!("{preferred} is longer than the validLifetime {valid}");
+        return wrong(&format!("{at}.preferredLifetime"), message);
+    }
+    Ok(AddressOptions {
+        valid,
+        preferred,
+        no_prefix_route: raw.no_prefix_route.unwrap_or(defaults.no_prefix_route),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Requests to the kernel, each with its answer.
+//!
+//! The kernel works a request off while we send it, so that the answers lie in the
+//! receive buffer when `send` returns: many requests can go out in one datagram, and
+//! are carried out in order.
+
+use std::io;
+use std::time::Duration;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use nix::errno::Errno;
+use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR};
+use thiserror::Error;
+
+use super::raw::{self, Message, Refused, Request};
+use super::socket::{READ_BUFFER, Read, Socket};
+
+/// Requests per datagram: their answers (some 800 bytes each as the kernel counts
+/// them) must fit the receive buffer, or they are lost.
+const PIPELINE: usize = 256;
+const RECEIVE_BUFFER: usize = 1024 * 1024;
+/// An answer is there at once; this only keeps a kernel that never answers from
+/// holding us for ever.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// A dump that the kernel says was disturbed is taken again, so often.
+const DUMP_TRIES: u32 = 8;
+
+#[derive(Debug, Error)]
+pub enum ClientError {
+    #[error("the netlink socket failed: {0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    #[error("the kernel's answer was lost; the state is compared and the change tried again")]
+    AnswerLost,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: Socket,
+    seq: u32,
+    buffer: Box<[u8]>,
+}
+
+impl Client {
+    /// In the calling thread's network namespace.
+    pub(crate) fn open() -> io::Result<Self> {
+        let socket = Socket::open(&[], RECEIVE_BUFFER)?;
+        socket.set_receive_timeout(ANSWER_WITHIN)?;
+        Ok(Self { socket, seq: 0, buffer: vec![0; READ_BUFFER].into_boxed_slice() })
+    }
+
+    /// Carries the requests out in order, however the ones before ended; one result each.
+    pub(crate) fn transact(&mut self, requests: Vec<Request>) -> Vec<Result<(), ClientError>> {
+        let mut results = Vec::with_capacity(requests.len());
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let first = self.seq.wrapping_add(1);
+            let mut datagram = Vec::new();
+            let mut count = 0;
+            for mut request in requests.by_ref().take(PIPELINE) {
+                self.seq = self.seq.wrapping_add(1);
+                request.flags |= NLM_F_ACK;
+                request.encode(self.seq, &mut datagram);
+                count += 1;
+            }
+            results.extend(self.send_and_collect(&datagram, first, count));
+        }
+        results
+    }
+
+    fn send_and_collect(
+        &mut self,
+        datagram: &[u8],
+        first: u32,
+        count: usize,
+    ) -> Vec<Result<(), ClientError>> {
+        let mut answers: Vec<Option<Result<(), ClientError>>> = Vec::new();
+        answers.resize_with(count, || None);
+        if let Err(error) = self.socket.send(datagram) {
+            let text = error.to_string();
+            return answers
+                .into_iter()
+                .map(|_| Err(ClientError::Io(io::Error::new(error.kind(), text.clone()))))
+                .collect();
+        }
+        let mut missing = count;
+        while missing > 0 {
+            // After an overrun the answers that did arrive are still read; what never
+            // comes ends with the timeout.
+            let length = match self.socket.read(&mut self.buffer) {
+                Ok(Read::Datagram(length)) => length,
+                Ok(Read::Overrun) => continue,
+                Err(_) => break,
+            };
+            for message in raw::messages(&self.buffer[..length]) {
+                let at = usize::try_from(message.seq.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if message.kind != NLMSG_ERROR {
+                    continue;
+                }
+                if let Some(slot) = answers.get_mut(at)
+                    && slot.is_none()
+                {
+                    *slot = Some(raw::verdict(&message).map_err(ClientError::Refused));
+                    missing -= 1;
+                }
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or(Err(ClientError::AnswerLost))).collect()
+    }
+
+    /// One change.
+    pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), ClientError> {
+        self.transact(vec![Request::new(message, flags)]).pop().unwrap_or(Err(ClientError::AnswerLost))
+    }
+
+    /// Everything of one kind. `take` may be called again from the start: `fresh`
+    /// makes what it fills.
+    pub(crate) fn dump<T>(
+        &mut self,
+        request: &RouteNetlinkMessage,
+        fresh: impl Fn() -> T,
+        mut take: impl FnMut(&mut T, &Message<'_>),
+    ) -> Result<T, ClientError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut found = fresh();
+            let clean = self.ask(request, NLM_F_DUMP, |message| take(&mut found, message))?;
+            if clean || tries == DUMP_TRIES {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// One object, or `None` if the kernel has no such.
+    pub(crate) fn get<T>(
+        &mut self,
+        request: &RouteNetlinkMessage,
+        mut read: impl FnMut(&Message<'_>) -> Option<T>,
+    ) -> Result<Option<T>, ClientError> {
+        let mut found = None;
+        match self.ask(request, NLM_F_ACK, |message| {
+            found = read(message).or(found.take());
+        }) {
+            Ok(_) => Ok(found),
+            Err(ClientError::Refused(no)) if no.errno == Errno::ENODEV => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks, and reads until the end of the answer. `false`: it was disturbed.
+    fn ask(
+        &mut self,
+        request: &RouteNetlinkMessage,
+        flags: u16,
+        mut take: impl FnMut(&Message<'_>),
+    ) -> Result<bool, ClientError> {
+        self.seq = self.seq.wrapping_add(1);
+        let mut datagram = Vec::new();
+        Request::new(request.clone(), flags).encode(self.seq, &mut datagram);
+        self.socket.send(&datagram)?;
+        let mut clean = true;
+        loop {
+            let length = match self.socket.read(&mut self.buffer)? {
+                Read::Datagram(length) => length,
+                Read::Overrun => {
+                    clean = false;
+                    continue;
+                }
+            };
+            for message in raw::messages(&self.buffer[..length]) {
+                // An answer to an earlier request that was given up.
+                if message.seq != self.seq {
+                    continue;
+                }
+                clean &= message.flags & NLM_F_DUMP_INTR == 0;
+                match message.kind {
+                    NLMSG_DONE => return Ok(raw::dump_end(&message).map(|()| clean)?),
+                    NLMSG_ERROR => return Ok(raw::verdict(&message).map(|()| clean)?),
+                    _ => take(&message),
+                }
+            }
+        }
+    }
+}

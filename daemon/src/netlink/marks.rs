@@ -1,0 +1,151 @@
+//! Which addresses are ours (R4): by a mark in the kernel, or by a record of our own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use nix::errno::Errno;
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+
+use super::client::{Client, ClientError};
+use super::parse::{self, Address, Seen};
+use super::queries;
+use super::record::{Key, Record};
+
+/// The value of IFA_PROTO (Linux 5.18 and later) on every address we add: `p`. The
+/// kernel's own are 1 to 3 (loopback, router advertisement, link-local).
+pub const MARK: u8 = 0x70;
+
+/// Number of the attribute that carries it.
+const IFA_PROTO: u16 = 11;
+/// No interface has this number: the kernel hands them out from 1.
+const NO_INTERFACE: u32 = i32::MAX as u32;
+
+/// How addresses are marked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MarkMode {
+    /// By IFA_PROTO if the kernel knows it, else by a record in the run directory.
+    #[default]
+    Detect,
+    Kernel,
+    Record,
+}
+
+/// Cheap to clone; all clones share one record.
+#[derive(Clone, Debug)]
+pub struct Marks(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Kernel,
+    Record(Arc<RwLock<Record>>),
+}
+
+impl Marks {
+    /// `run_directory` is only used, and then must exist, if a record is kept.
+    pub fn open(mode: &MarkMode, run_directory: &Path) -> Result<Self, MarksError> {
+        let kernel = match mode {
+            MarkMode::Kernel => true,
+            MarkMode::Record => false,
+            MarkMode::Detect => kernel_marks_addresses().map_err(MarksError::Detect)?,
+        };
+        if kernel {
+            return Ok(Self::kernel());
+        }
+        let record = Record::open(run_directory)
+            .map_err(|error| MarksError::Record { directory: run_directory.to_owned(), error })?;
+        Ok(Self(Kind::Record(Arc::new(RwLock::new(record)))))
+    }
+
+    pub fn kernel() -> Self {
+        Self(Kind::Kernel)
+    }
+
+    /// Whether a record is kept since the kernel keeps no mark.
+    pub fn uses_record(&self) -> bool {
+        matches!(self.0, Kind::Record(_))
+    }
+
+    pub(crate) fn ours(&self, address: &Address) -> bool {
+        match &self.0 {
+            Kind::Kernel => address.proto == Some(MARK),
+            Kind::Record(record) => record.read().unwrap_or_else(PoisonError::into_inner).contains(address),
+        }
+    }
+
+    /// Before these are added.
+    pub(crate) fn begin(&self, keys: &[Key]) -> io::Result<()> {
+        match &self.0 {
+            Kind::Record(record) if !keys.is_empty() => {
+                record.write().unwrap_or_else(PoisonError::into_inner).begin(keys)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// After a batch; see [`Record::settle`].
+    pub(crate) fn settle(
+        &self,
+        now: &[Address],
+        links: Option<purelb_core::ids::IfIndex>,
+        refused: &[Key],
+    ) -> io::Result<()> {
+        match &self.0 {
+            Kind::Kernel => Ok(()),
+            Kind::Record(record) => {
+                record.write().unwrap_or_else(PoisonError::into_inner).settle(now, links, refused)
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MarksError {
+    #[error("asking the kernel whether it marks addresses: {0}; the daemon needs CAP_NET_ADMIN")]
+    Detect(#[source] ClientError),
+    #[error("the record of our addresses in {}: {error}", directory.display())]
+    Record { directory: PathBuf, error: io::Error },
+}
+
+/// Kernels that know IFA_PROTO show it on addresses of their own. Where there are none
+/// (loopback down), they are asked with a request that cannot succeed: an empty
+/// IFA_PROTO on an interface that does not exist. Who knows the attribute objects to
+/// its length; who does not, to the interface.
+fn kernel_marks_addresses() -> Result<bool, ClientError> {
+    let mut client = Client::open()?;
+    let shown = client.dump(
+        &queries::addresses(None),
+        || false,
+        |found, message| {
+            if let Some(Seen::Address(address)) = parse::seen(message) {
+                *found |= address.proto.is_some();
+            }
+        },
+    )?;
+    Ok(shown || knows_attribute(&mut client, IFA_PROTO)?)
+}
+
+fn knows_attribute(client: &mut Client, attribute: u16) -> Result<bool, ClientError> {
+    let mut probe = AddressMessage::default();
+    probe.header.family = AddressFamily::Inet;
+    probe.header.prefix_len = 32;
+    probe.header.index = NO_INTERFACE;
+    let local = std::net::Ipv4Addr::LOCALHOST.into();
+    probe.attributes =
+        vec![AddressAttribute::Local(local), AddressAttribute::Other(DefaultNla::new(attribute, Vec::new()))];
+    match client.change(RouteNetlinkMessage::NewAddress(probe), NLM_F_CREATE | NLM_F_EXCL) {
+        Err(ClientError::Refused(no)) => match no.errno {
+            Errno::ENODEV => Ok(false),
+            Errno::EINVAL | Errno::ERANGE => Ok(true),
+            _ => Err(ClientError::Refused(no)),
+        },
+        Err(error) => Err(error),
+        Ok(()) => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! Watches links, addresses and default routes and tells the engine what changed.
+//!
+//! It subscribes first, dumps next, and applies what happened meanwhile: nothing falls
+//! between. All comes through one socket, so that a dump and the events around it stay
+//! in order. Three things lead to a new dump, delivered as one [`Input::Kernel`]:
+//! - the kernel's buffer overflowed and events are missing (R6);
+//! - somebody asked for it with [`MonitorHandle::resync`];
+//! - a dump failed half way.
+//!
+//! **When the engine's queue is full**, changes are no longer sent one by one. The
+//! monitor keeps reading and remembering, and as soon as there is room sends everything
+//! it knows as one [`Input::Kernel`]. Nothing is lost, and the kernel is never kept
+//! waiting by a slow reader.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
+use purelb_core::facts::DefaultRoute;
+use purelb_core::io::Input;
+use rtnetlink::MulticastGroup;
+use rtnetlink::packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR};
+use thiserror::Error;
+use tokio::sync::{Notify, mpsc};
+
+use super::links::LinkTable;
+use super::marks::Marks;
+use super::parse::{self, Seen};
+use super::queries;
+use super::raw::{self, Message, Refused, Request};
+use super::socket::{READ_BUFFER, Read, Ready, Socket, watch};
+use super::state::State;
+
+const GROUPS: [MulticastGroup; 5] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+];
+/// Events that arrive during a dump are applied after it. More than this is no
+/// different from an overrun.
+const BACKLOG: usize = 16 * 1024;
+/// Pause before a dump that failed is taken again, doubled each time up to the last.
+const RETRY: Duration = Duration::from_millis(10);
+const RETRY_AT_MOST: Duration = Duration::from_secs(1);
+/// Datagrams taken in one go before the default routes are looked at again.
+const READS_PER_TURN: usize = 64;
+
+#[derive(Clone, Debug)]
+pub struct MonitorSettings {
+    /// Bytes the kernel may hold for us. Each event costs it about a kilobyte, so the
+    /// default rides out a few thousand changes while the daemon does not get to run.
+    pub receive_buffer: usize,
+}
+
+impl Default for MonitorSettings {
+    fn default() -> Self {
+        Self { receive_buffer: 8 * 1024 * 1024 }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum MonitorError {
+    #[error("the netlink socket failed: {0}; the monitor has to be opened again")]
+    Socket(#[from] io::Error),
+}
+
+/// What the monitor went through, for metrics.
+#[derive(Debug, Default)]
+pub struct MonitorStats {
+    pub dumps: AtomicU64,
+    pub overruns: AtomicU64,
+    /// Times that the engine's queue was full.
+    pub queue_full: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+pub struct MonitorHandle {
+    resync: Arc<Notify>,
+    stats: Arc<MonitorStats>,
+    links: LinkTable,
+}
+
+impl MonitorHandle {
+    /// Dump again and send it all as one [`Input::Kernel`].
+    pub fn resync(&self) {
+        self.resync.notify_one();
+    }
+
+    pub fn stats(&self) -> &MonitorStats {
+        &self.stats
+    }
+
+    pub fn links(&self) -> LinkTable {
+        self.links.clone()
+    }
+}
+
+#[derive(Debug)]
+pub struct Monitor {
+    socket: Arc<Socket>,
+    state: State,
+    inputs: mpsc::Sender<Input>,
+    /// The engine's queue was full: it gets everything at once when there is room.
+    behind: bool,
+    handle: MonitorHandle,
+    seq: u32,
+    buffer: Box<[u8]>,
+    backlog: Vec<Seen>,
+}
+
+/// Why a dump did not come to its end.
+enum Disturbed {
+    /// Events were lost: start over.
+    Overrun,
+    Refused(Refused),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Disturbed {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Monitor {
+    /// Subscribes in the calling thread's network namespace. Nothing is sent before
+    /// [`Monitor::run`], but from here on nothing is missed.
+    pub fn open(settings: &MonitorSettings, marks: Marks, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
+        let socket = Socket::open(&GROUPS, settings.receive_buffer)?;
+        socket.set_non_blocking()?;
+        tracing::debug!(bytes = socket.receive_buffer().unwrap_or(0), "netlink receive buffer");
+        let links = LinkTable::default();
+        Ok(Self {
+            socket: Arc::new(socket),
+            state: State::new(marks, links.clone()),
+            inputs,
+            behind: false,
+            handle: MonitorHandle { resync: Arc::default(), stats: Arc::default(), links },
+            seq: 0,
+            buffer: vec![0; READ_BUFFER].into_boxed_slice(),
+            backlog: Vec::new(),
+        })
+    }
+
+    pub fn handle(&self) -> MonitorHandle {
+        self.handle.clone()
+    }
+
+    /// Runs until nobody receives the inputs any more.
+    pub async fn run(mut self) -> Result<(), MonitorError> {
+        let ready = watch(self.socket.clone())?;
+        self.full_dump(&ready).await?;
+        let inputs = self.inputs.clone();
+        loop {
+            tokio::select! {
+                () = self.handle.resync.notified() => self.full_dump(&ready).await?,
+                permit = inputs.reserve(), if self.behind => match permit {
+                    Ok(permit) => {
+                        self.behind = false;
+                        permit.send(Input::Kernel(self.state.snapshot()));
+                    }
+                    Err(_) => return Ok(()),
+                },
+                () = inputs.closed() => return Ok(()),
+                guard = ready.readable() => {
+                    let mut guard = guard?;
+                    if self.take_events()? == Taken::All {
+                        guard.clear_ready();
+                    }
+                }
+            }
+            if self.state.routes_stale {
+                self.refresh_routes(&ready).await?;
+            }
+        }
+    }
+
+    /// Reads what is there, up to a bound. An overrun marks everything for a new dump.
+    fn take_events(&mut self) -> io::Result<Taken> {
+        for _ in 0..READS_PER_TURN {
+            match self.socket.read(&mut self.buffer) {
+                Ok(Read::Datagram(length)) => {
+                    let mut seen: Vec<Seen> = raw::messages(&self.buffer[..length])
+                        .filter_map(|message| parse::seen(&message))
+                        .collect();
+                    for seen in seen.drain(..) {
+                        self.apply(seen);
+                    }
+                }
+                Ok(Read::Overrun) => {
+                    self.overrun();
+                    return Ok(Taken::Some);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::All),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Taken::Some)
+    }
+
+    fn overrun(&mut self) {
+        self.handle.stats.overruns.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!("the kernel reported more changes than its buffer held: everything is dumped again");
+        self.handle.resync();
+    }
+
+    fn apply(&mut self, seen: Seen) {
+        let mut changes = Vec::new();
+        self.state.apply(seen, &mut |input| changes.push(input));
+        for change in changes {
+            self.send(change);
+        }
+    }
+
+    fn send(&mut self, input: Input) {
+        if self.behind {
+            return;
+        }
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.inputs.try_send(input) {
+            self.behind = true;
+            self.handle.stats.queue_full.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("the engine's queue is full: kernel changes are gathered into one");
+        }
+    }
+
+    /// Dumps everything and sends it, however often it takes.
+    async fn full_dump(&mut self, ready: &Ready) -> Result<(), MonitorError> {
+        let mut pause = RETRY;
+        loop {
+            match self.try_full_dump(ready).await {
+                Ok(()) => break,
+                Err(Disturbed::Io(error)) => return Err(error.into()),
+                Err(Disturbed::Overrun) => {
+                    self.handle.stats.overruns.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!("changes were lost during a dump: it is taken again");
+                }
+                Err(Disturbed::Refused(no)) => {
+                    tracing::warn!(error = %no, "dump of links, addresses and routes failed: it is taken again");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_AT_MOST);
+        }
+        self.handle.stats.dumps.fetch_add(1, Ordering::Relaxed);
+        self.send(Input::Kernel(self.state.snapshot()));
+        Ok(())
+    }
+
+    async fn try_full_dump(&mut self, ready: &Ready) -> Result<(), Disturbed> {
+        let (mut links, mut addresses) = (Vec::new(), Vec::new());
+        self.dump(ready, &queries::links(), &mut |message| {
+            if let Some(Seen::Link(link)) = parse::seen(message) {
+                links.push(link);
+            }
+        })
+        .await?;
+        self.dump(ready, &queries::addresses(None), &mut |message| {
+            if let Some(Seen::Address(address)) = parse::seen(message) {
+                addresses.push(address);
+            }
+        })
+        .await?;
+        let routes = self.dump_routes(ready).await?;
+        self.state.replace(links, addresses, routes);
+        // Older or newer than the dump's own part: the last word on each thing is the
+        // newest, and only the outcome is sent.
+        for seen in std::mem::take(&mut self.backlog) {
+            self.state.apply(seen, &mut |_| {});
+        }
+        Ok(())
+    }
+
+    async fn dump_routes(&mut self, ready: &Ready) -> Result<BTreeSet<DefaultRoute>, Disturbed> {
+        let mut routes = BTreeSet::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let dumped = self
+                .dump(ready, &queries::main_routes(family), &mut |message| {
+                    routes.extend(parse::default_routes(message));
+                })
+                .await;
+            match dumped {
+                // A namespace has no main table before its first route.
+                Err(Disturbed::Refused(no)) if no.errno == Errno::ENOENT => {}
+                other => other?,
+            }
+        }
+        Ok(routes)
+    }
+
+    async fn refresh_routes(&mut self, ready: &Ready) -> Result<(), MonitorError> {
+        // What the dump cannot show because it is newer marks them stale again.
+        self.state.routes_stale = false;
+        match self.dump_routes(ready).await {
+            Ok(routes) => {
+                let change = self.state.set_routes(routes);
+                change.into_iter().for_each(|input| self.send(input));
+            }
+            Err(Disturbed::Io(error)) => return Err(error.into()),
+            Err(Disturbed::Overrun) => self.overrun(),
+            Err(Disturbed::Refused(no)) => {
+                tracing::warn!(error = %no, "dump of default routes failed: everything is dumped again");
+                self.handle.resync();
+            }
+        }
+        for seen in std::mem::take(&mut self.backlog) {
+            self.apply(seen);
+        }
+        Ok(())
+    }
+
+    /// One dump on the socket that also carries the events; those go to the backlog.
+    async fn dump(
+        &mut self,
+        ready: &Ready,
+        request: &RouteNetlinkMessage,
+        take: &mut (dyn FnMut(&Message<'_>) + Send),
+    ) -> Result<(), Disturbed> {
+        self.seq = self.seq.wrapping_add(1);
+        let mut datagram = Vec::new();
+        Request::new(request.clone(), NLM_F_DUMP).encode(self.seq, &mut datagram);
+        self.socket.send(&datagram)?;
+        let mut whole = true;
+        loop {
+            let length = match self.socket.read(&mut self.buffer) {
+                Ok(Read::Datagram(length)) => length,
+                // The dump itself goes on, but events are missing. It is read to its end,
+                // since the kernel refuses a second one before that.
+                Ok(Read::Overrun) => {
+                    whole = false;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready.readable().await?.clear_ready();
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let mut ended = None;
+            for message in raw::messages(&self.buffer[..length]) {
+                if message.seq != self.seq {
+                    whole &= self.backlog.len() < BACKLOG;
+                    if whole {
+                        self.backlog.extend(parse::seen(&message));
+                    }
+                    continue;
+                }
+                // Links were added or removed between two pieces of the dump. What it
+                // missed is among the events; what it has twice does no harm.
+                if message.flags & NLM_F_DUMP_INTR != 0 {
+                    tracing::debug!("dump was disturbed; the events make up for it");
+                }
+                match message.kind {
+                    NLMSG_DONE => ended = Some(raw::dump_end(&message)),
+                    NLMSG_ERROR => ended = Some(raw::verdict(&message)),
+                    _ => take(&message),
+                }
+            }
+            match ended {
+                None => {}
+                Some(_) if !whole => {
+                    self.backlog.clear();
+                    return Err(Disturbed::Overrun);
+                }
+                Some(Ok(())) => return Ok(()),
+                Some(Err(no)) => return Err(Disturbed::Refused(no)),
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Taken {
+    All,
+    Some,
+}

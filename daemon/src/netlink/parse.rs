@@ -1,0 +1,286 @@
+//! Links, addresses and default routes out of netlink messages.
+//!
+//! No message makes this panic, and a message that lacks what it must have is `None`.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use purelb_core::facts::{AddrFacts, DefaultRoute, LinkFacts};
+use purelb_core::ids::{Family, IfIndex, IfName};
+
+use super::marks::Marks;
+use super::raw::{Message, attributes, text_of, u16_at, u32_at};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+
+const LINK_HEADER: usize = 16;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_IFALIAS: u16 = 20;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET_CONF: u16 = 1;
+/// Position in the array of IPv4 settings; the kernel counts from one.
+const PROMOTE_SECONDARIES: usize = 20 - 1;
+const ARPHRD_ETHER: u16 = 1;
+const IFF_UP: u32 = 1;
+const IFF_LOOPBACK: u32 = 1 << 3;
+const IFF_NOARP: u32 = 1 << 7;
+const IFF_LOWER_UP: u32 = 1 << 16;
+
+const ADDRESS_HEADER: usize = 8;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_CACHEINFO: u16 = 6;
+const IFA_FLAGS: u16 = 8;
+const IFA_PROTO: u16 = 11;
+const IFA_F_SECONDARY: u32 = 0x01;
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_DEPRECATED: u32 = 0x20;
+const IFA_F_TENTATIVE: u32 = 0x40;
+const IFA_F_PERMANENT: u32 = 0x80;
+const IFA_F_NOPREFIXROUTE: u32 = 0x200;
+
+const ROUTE_HEADER: usize = 12;
+const RTA_OIF: u16 = 4;
+const RTA_PRIORITY: u16 = 6;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+const RTN_UNICAST: u8 = 1;
+const RT_TABLE_MAIN: u32 = 254;
+const RT_SCOPE_LINK: u8 = 253;
+const NEXTHOP_HEADER: usize = 8;
+
+const AF_UNSPEC: u8 = 0;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// What a message of ours to know tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Link(Link),
+    LinkGone(IfIndex),
+    Address(Address),
+    AddressGone(Address),
+    /// A default route of any table changed; which ones there are now, a dump says.
+    DefaultRoute,
+}
+
+/// A link, and what of it the engine does not need to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub facts: LinkFacts,
+    /// The Ethernet address, if it is that kind of interface.
+    pub mac: Option<[u8; 6]>,
+    /// The kernel neither asks nor answers for addresses here (dummy, tunnels).
+    pub no_arp: bool,
+    /// The alias somebody gave it; ours is the mark of a link we made.
+    pub alias: Option<String>,
+    /// IPv4: secondary addresses survive their primary. `None` where not reported.
+    pub promotes_secondaries: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) index: IfIndex,
+    pub(crate) net: IpNet,
+    /// The other end of a point-to-point address.
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) flags: u32,
+    pub(crate) link_scope: bool,
+    pub(crate) proto: Option<u8>,
+    /// When it was created, in hundredths of a second since boot.
+    pub(crate) created: u32,
+}
+
+impl Address {
+    pub(crate) fn facts(&self, marks: &Marks) -> AddrFacts {
+        let is = |flag| self.flags & flag != 0;
+        AddrFacts {
+            index: self.index,
+            net: self.net,
+            ours: marks.ours(self),
+            link_local: self.link_scope || is_link_local(self.net.addr()),
+            // An optimistic address is tentative as well: it may be used, but others
+            // must not be told to override what they know (RFC 4429).
+            tentative: is(IFA_F_TENTATIVE),
+            dad_failed: is(IFA_F_DADFAILED),
+            deprecated: is(IFA_F_DEPRECATED),
+            permanent: is(IFA_F_PERMANENT),
+            no_prefix_route: self.no_prefix_route(),
+        }
+    }
+
+    pub(crate) fn no_prefix_route(&self) -> bool {
+        self.flags & IFA_F_NOPREFIXROUTE != 0
+    }
+
+    pub(crate) fn secondary(&self) -> bool {
+        self.flags & IFA_F_SECONDARY != 0
+    }
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+pub(crate) fn seen(message: &Message<'_>) -> Option<Seen> {
+    match message.kind {
+        RTM_NEWLINK => link(message.body).map(Seen::Link),
+        RTM_DELLINK => link_index(message.body).map(Seen::LinkGone),
+        RTM_NEWADDR => address(message.body).map(Seen::Address),
+        RTM_DELADDR => address(message.body).map(Seen::AddressGone),
+        RTM_NEWROUTE | RTM_DELROUTE if is_default(message.body) => Some(Seen::DefaultRoute),
+        _ => None,
+    }
+}
+
+/// Messages of the bridge and IPv6 families speak of a link's membership in a bridge
+/// or of its settings: their RTM_DELLINK does not mean that the link is gone.
+fn link_index(body: &[u8]) -> Option<IfIndex> {
+    (*body.first()? == AF_UNSPEC).then_some(())?;
+    u32_at(body, 4).filter(|index| *index != 0).map(IfIndex)
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let index = link_index(body)?;
+    let layer = u16_at(body, 2)?;
+    let flags = u32_at(body, 8)?;
+    let (mut name, mut mac, mut alias, mut promotes_secondaries) = (None, None, None, None);
+    for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
+        match kind {
+            IFLA_IFNAME => name = IfName::new(&text_of(value)).ok(),
+            IFLA_ADDRESS if layer == ARPHRD_ETHER => mac = value.try_into().ok(),
+            IFLA_IFALIAS => alias = Some(text_of(value)),
+            IFLA_AF_SPEC => promotes_secondaries = ipv4_setting(value, PROMOTE_SECONDARIES),
+            _ => {}
+        }
+    }
+    Some(Link {
+        facts: LinkFacts {
+            index,
+            name: name?,
+            loopback: flags & IFF_LOOPBACK != 0,
+            up: flags & IFF_UP != 0,
+            carrier: flags & IFF_LOWER_UP != 0,
+        },
+        mac,
+        no_arp: flags & IFF_NOARP != 0,
+        alias,
+        promotes_secondaries,
+    })
+}
+
+fn ipv4_setting(af_spec: &[u8], position: usize) -> Option<bool> {
+    let (_, inet) = attributes(af_spec).find(|(kind, _)| *kind == u16::from(AF_INET))?;
+    let (_, settings) = attributes(inet).find(|(kind, _)| *kind == IFLA_INET_CONF)?;
+    u32_at(settings, position * 4).map(|value| value != 0)
+}
+
+pub(crate) fn address(body: &[u8]) -> Option<Address> {
+    let (family, prefix) = (*body.first()?, *body.get(1)?);
+    let (mut flags, scope) = (u32::from(*body.get(2)?), *body.get(3)?);
+    let index = u32_at(body, 4).filter(|index| *index != 0).map(IfIndex)?;
+    let (mut local, mut other, mut proto, mut created) = (None, None, None, 0);
+    for (kind, value) in attributes(body.get(ADDRESS_HEADER..)?) {
+        match kind {
+            IFA_LOCAL => local = ip(family, value),
+            IFA_ADDRESS => other = ip(family, value),
+            // The header has room for the first eight flags only.
+            IFA_FLAGS => flags = u32_at(value, 0).unwrap_or(flags),
+            IFA_CACHEINFO => created = u32_at(value, 8).unwrap_or(0),
+            IFA_PROTO => proto = value.first().copied(),
+            _ => {}
+        }
+    }
+    // The interface's own address is IFA_LOCAL, and IFA_ADDRESS the far end of a
+    // point-to-point link; IPv6 leaves IFA_LOCAL out where there is no far end.
+    let own = local.or(other)?;
+    Some(Address {
+        index,
+        net: IpNet::new(own, prefix).ok()?,
+        peer: other.filter(|ip| *ip != own),
+        flags,
+        link_scope: scope == RT_SCOPE_LINK,
+        proto,
+        created,
+    })
+}
+
+fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
+    match family {
+        AF_INET => <[u8; 4]>::try_from(value).ok().map(IpAddr::from),
+        AF_INET6 => <[u8; 16]>::try_from(value).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+/// Looks at the header alone: a router's table changes a thousand times a second, and
+/// none of that is about default routes.
+fn is_default(body: &[u8]) -> bool {
+    matches!(body, [AF_INET | AF_INET6, 0, ..])
+}
+
+/// The interfaces of a default route of the main table: one for each next hop.
+pub(crate) fn default_routes(message: &Message<'_>) -> Vec<DefaultRoute> {
+    if message.kind != RTM_NEWROUTE {
+        return Vec::new();
+    }
+    default_route(message.body).unwrap_or_default()
+}
+
+fn default_route(body: &[u8]) -> Option<Vec<DefaultRoute>> {
+    let family = match *body.first()? {
+        AF_INET => Family::V4,
+        AF_INET6 => Family::V6,
+        _ => return None,
+    };
+    let unicast = *body.get(7)? == RTN_UNICAST;
+    // A route for some sources only is nobody's default.
+    let from_anywhere = *body.get(2)? == 0;
+    if !is_default(body) || !unicast || !from_anywhere {
+        return None;
+    }
+    let mut table = u32::from(*body.get(4)?);
+    let (mut metric, mut hops) = (0, Vec::new());
+    for (kind, value) in attributes(body.get(ROUTE_HEADER..)?) {
+        match kind {
+            RTA_TABLE => table = u32_at(value, 0)?,
+            RTA_PRIORITY => metric = u32_at(value, 0)?,
+            RTA_OIF => hops.extend(u32_at(value, 0)),
+            RTA_MULTIPATH => hops.extend(next_hops(value)),
+            _ => {}
+        }
+    }
+    if table != RT_TABLE_MAIN {
+        return None;
+    }
+    let routes = hops.into_iter().filter(|index| *index != 0).map(|index| DefaultRoute {
+        family,
+        metric,
+        index: IfIndex(index),
+    });
+    Some(routes.collect())
+}
+
+fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16_at(rest, 0)?);
+        if length < NEXTHOP_HEADER {
+            return None;
+        }
+        let index = u32_at(rest, 4)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(index)
+    })
+}
+
+#[cfg(test)]
+mod tests;

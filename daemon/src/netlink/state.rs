@@ -1,0 +1,155 @@
+//! What the monitor knows of the kernel, and what changed for the engine.
+//!
+//! Only a change of facts becomes an input: refreshing the lifetimes of a thousand
+//! addresses makes a thousand netlink events and not one input.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use purelb_core::facts::{AddrFacts, DefaultRoute};
+use purelb_core::ids::IfIndex;
+use purelb_core::io::{Input, KernelDump, Update};
+
+use super::links::LinkTable;
+use super::marks::Marks;
+use super::parse::{Address, Link, Seen};
+
+/// Two point-to-point addresses may differ in their far end alone.
+type AddressKey = (IfIndex, IpNet, Option<IpAddr>);
+
+#[derive(Debug)]
+pub(crate) struct State {
+    marks: Marks,
+    table: LinkTable,
+    links: BTreeMap<IfIndex, Link>,
+    addresses: BTreeMap<AddressKey, AddrFacts>,
+    routes: BTreeSet<DefaultRoute>,
+    /// Default routes may have changed: they are to be dumped again.
+    pub(crate) routes_stale: bool,
+}
+
+impl State {
+    pub(crate) fn new(marks: Marks, table: LinkTable) -> Self {
+        Self {
+            marks,
+            table,
+            links: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            routes: BTreeSet::new(),
+            routes_stale: false,
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> KernelDump {
+        KernelDump {
+            links: self.links.values().map(|link| link.facts.clone()).collect(),
+            addresses: self.unique_addresses(),
+            default_routes: self.routes.iter().copied().collect(),
+        }
+    }
+
+    fn unique_addresses(&self) -> Vec<AddrFacts> {
+        let mut found: Vec<AddrFacts> = self.addresses.values().cloned().collect();
+        found.dedup_by_key(|facts| (facts.index, facts.net));
+        found
+    }
+
+    /// A complete dump replaces everything.
+    pub(crate) fn replace(
+        &mut self,
+        links: Vec<Link>,
+        addresses: Vec<Address>,
+        routes: BTreeSet<DefaultRoute>,
+    ) {
+        self.links = links.into_iter().map(|link| (link.facts.index, link)).collect();
+        self.addresses =
+            addresses.into_iter().map(|address| (key(&address), address.facts(&self.marks))).collect();
+        self.routes = routes;
+        self.routes_stale = false;
+        self.table.replace(self.links.clone());
+    }
+
+    pub(crate) fn set_routes(&mut self, routes: BTreeSet<DefaultRoute>) -> Option<Input> {
+        self.routes_stale = false;
+        if routes == self.routes {
+            return None;
+        }
+        self.routes = routes;
+        Some(Input::DefaultRoutes(self.routes.iter().copied().collect()))
+    }
+
+    pub(crate) fn apply(&mut self, seen: Seen, emit: &mut dyn FnMut(Input)) {
+        match seen {
+            Seen::Link(link) => self.set_link(link, emit),
+            Seen::LinkGone(index) => self.drop_link(index, emit),
+            Seen::Address(address) => self.set_address(&address, emit),
+            Seen::AddressGone(address) => self.drop_address(key(&address), emit),
+            Seen::DefaultRoute => self.routes_stale = true,
+        }
+    }
+
+    fn set_link(&mut self, link: Link, emit: &mut dyn FnMut(Input)) {
+        let index = link.facts.index;
+        let before = self.links.get(&index);
+        if before == Some(&link) {
+            return;
+        }
+        if before.is_none_or(|before| before.facts != link.facts) {
+            // IPv4 routes of a link that goes down vanish without a word.
+            self.routes_stale = true;
+            emit(Input::Link(Update::Set(link.facts.clone())));
+        }
+        self.links.insert(index, link);
+        self.table.replace(self.links.clone());
+    }
+
+    /// A link that is gone, or went to another namespace, takes its addresses along;
+    /// not every kernel says so for each of them.
+    fn drop_link(&mut self, index: IfIndex, emit: &mut dyn FnMut(Input)) {
+        let gone: Vec<AddressKey> = self.addresses.keys().filter(|key| key.0 == index).copied().collect();
+        for key in gone {
+            self.drop_address(key, emit);
+        }
+        if self.links.remove(&index).is_some() {
+            self.routes_stale = true;
+            self.table.replace(self.links.clone());
+            emit(Input::Link(Update::Gone(index)));
+        }
+    }
+
+    fn set_address(&mut self, address: &Address, emit: &mut dyn FnMut(Input)) {
+        let facts = address.facts(&self.marks);
+        if self.addresses.get(&key(address)) != Some(&facts) {
+            self.addresses.insert(key(address), facts.clone());
+            emit(Input::AddressSet(facts));
+        }
+    }
+
+    fn drop_address(&mut self, key: AddressKey, emit: &mut dyn FnMut(Input)) {
+        if self.addresses.remove(&key).is_none() {
+            return;
+        }
+        let (index, net, _) = key;
+        // The kernel drops IPv4 routes that name the address as their source, silently.
+        if net.addr().is_ipv4() && !self.routes.is_empty() {
+            self.routes_stale = true;
+        }
+        let twin = self
+            .addresses
+            .range((index, net, None)..)
+            .next()
+            .filter(|(other, _)| (other.0, other.1) == (index, net));
+        match twin {
+            Some((_, facts)) => emit(Input::AddressSet(facts.clone())),
+            None => emit(Input::AddressGone { index, net }),
+        }
+    }
+}
+
+fn key(address: &Address) -> AddressKey {
+    (address.index, address.net, address.peer)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! What the kernel shows just before a batch, changed along with the batch as it is
+//! planned: the guard against touching what is not ours (R4) looks here.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use nix::errno::Errno;
+use purelb_core::ids::IfIndex;
+
+use super::client::{Client, ClientError};
+use super::marks::Marks;
+use super::parse::{self, Address, Seen};
+use super::queries;
+
+pub(crate) fn addresses(client: &mut Client, only: Option<IfIndex>) -> Result<Vec<Address>, ClientError> {
+    let found = client.dump(&queries::addresses(only), Vec::new, |found, message| {
+        if let Some(Seen::Address(address)) = parse::seen(message)
+            && only.is_none_or(|index| index == address.index)
+        {
+            found.push(address);
+        }
+    });
+    match found {
+        // The filter names an interface that is gone: so are its addresses.
+        Err(ClientError::Refused(no)) if only.is_some() && no.errno == Errno::ENODEV => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) prefix: u8,
+    pub(crate) ours: bool,
+    pub(crate) no_prefix_route: bool,
+    /// IPv4: others of its subnet came before it.
+    pub(crate) secondary: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct View(BTreeMap<(IfIndex, IpAddr), Vec<Known>>);
+
+impl View {
+    pub(crate) fn new(addresses: &[Address], marks: &Marks) -> Self {
+        let mut view = Self::default();
+        for address in addresses {
+            view.put(
+                address.index,
+                address.net,
+                Known {
+                    prefix: address.net.prefix_len(),
+                    ours: marks.ours(address),
+                    no_prefix_route: address.no_prefix_route(),
+                    secondary: address.secondary(),
+                },
+            );
+        }
+        view
+    }
+
+    /// Everything on that interface with this address, whatever its prefix length.
+    pub(crate) fn same_address(&self, index: IfIndex, net: IpNet) -> &[Known] {
+        self.0.get(&(index, net.addr())).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn exact(&self, index: IfIndex, net: IpNet) -> Option<Known> {
+        let mut same = self.same_address(index, net).iter();
+        same.find(|known| known.prefix == net.prefix_len()).copied()
+    }
+
+    pub(crate) fn put(&mut self, index: IfIndex, net: IpNet, known: Known) {
+        let same = self.0.entry((index, net.addr())).or_default();
+        // Point-to-point addresses can stand there twice with different far ends: if
+        // one of them is not ours, none is.
+        match same.iter_mut().find(|other| other.prefix == known.prefix) {
+            Some(other) => {
+                *other = Known { ours: other.ours && known.ours, ..known };
+            }
+            None => same.push(known),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, index: IfIndex, net: IpNet) {
+        if let Some(same) = self.0.get_mut(&(index, net.addr())) {
+            same.retain(|known| known.prefix != net.prefix_len());
+        }
+    }
+}

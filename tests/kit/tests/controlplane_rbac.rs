@@ -1,0 +1,413 @@
+//! The shipped rights on the real API server: with them everything the programs do
+//! works, and what they have no business doing is refused.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use purelb_api::lease;
+use purelb_core::io::LeaseContent;
+use purelb_core::{InstanceId, NodeName};
+use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures};
+use purelb_kit::wait::eventually;
+use serde_json::{Value, json};
+
+const SYSTEM: &str = "purelb-system";
+
+/// What the server answers: the status code and its words.
+async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+    let request =
+        http::Request::builder().method(method).uri(path).header("Content-Type", content).body(body)?;
+    match client.request_text(request).await {
+        Ok(text) => Ok((200, text)),
+        Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
+        Err(e) => Err(e).with_context(|| format!("{method} {path}")),
+    }
+}
+
+/// A call: method, path, body.
+type Call = (&'static str, &'static str, Option<Value>);
+
+async fn all_allowed(client: &Client, calls: Vec<Call>) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (method, path, body) in calls {
+        let (code, text) = ask(client, method, path, body.as_ref()).await?;
+        if code != 200 {
+            wrong.push(format!("{method} {path}: {code} {text}"));
+        }
+    }
+    assert!(wrong.is_empty(), "refused:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+async fn all_refused(client: &Client, calls: Vec<Call>) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (method, path, body) in calls {
+        let (code, text) = ask(client, method, path, body.as_ref()).await?;
+        if code != 403 {
+            wrong.push(format!("{method} {path}: {code} {}", text.chars().take(200).collect::<String>()));
+        }
+    }
+    assert!(wrong.is_empty(), "not refused:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// One plane for all tests of this file, with something in it to act on.
+async fn plane() -> Result<&'static ControlPlane> {
+    static READY: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
+    let plane = ControlPlane::shared().await?;
+    READY.get_or_try_init(|| furnish(plane)).await?;
+    Ok(plane)
+}
+
+async fn furnish(plane: &ControlPlane) -> Result<()> {
+    plane.apply_manifests().await?;
+    let admin = plane.admin()?;
+    fixtures::ensure_namespace(&admin, "shop").await?;
+    for name in ["n1", "n2"] {
+        Api::<Node>::all(admin.clone()).create(&PostParams::default(), &fixtures::node(name)).await?;
+    }
+    let ips = ["192.0.2.5".parse()?];
+    fixtures::create_with_ingress(&admin, &fixtures::service("shop", "web"), &ips).await?;
+    let objects = [
+        json!({"apiVersion": "purelb.io/v2", "kind": "ServiceGroup", "metadata": {"name": "g", "namespace": SYSTEM},
+            "spec": {"local": {"v4pool": {"pool": "192.0.2.0/28", "subnet": "192.0.2.0/24"}}}}),
+        json!({"apiVersion": "purelb.io/v2", "kind": "LBNodeAgent", "metadata": {"name": "a", "namespace": SYSTEM}, "spec": {}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "purelb-netbox", "namespace": SYSTEM}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "other", "namespace": SYSTEM}}),
+    ];
+    purelb_kit::controlplane::manifests::apply(&admin, &objects).await?;
+    // A policy is enforced a moment after it was accepted.
+    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let spec = json!({"spec": {"externalTrafficPolicy": "Local"}});
+    let path = "/api/v1/namespaces/shop/services/web?dryRun=All";
+    eventually("the policy on Services is enforced", Duration::from_secs(30), || async {
+        match ask(&daemon, "PATCH", path, Some(&spec)).await {
+            Ok((422, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
+fn event(namespace: &str, kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": format!("{name}.{}", uuid::Uuid::new_v4()), "namespace": namespace},
+        "regarding": {"kind": kind, "name": name, "namespace": namespace},
+        "eventTime": "2026-01-02T03:04:05.000000Z", "type": "Normal", "reason": "AnnouncingLocal", "action": "Announce",
+        "reportingController": "purelb.io/purelbd", "reportingInstance": "n1", "note": "announced",
+    })
+}
+
+fn lease_content(instance: &str) -> Result<LeaseContent> {
+    Ok(LeaseContent {
+        instance: InstanceId::new(instance)?,
+        duration: Duration::from_secs(10),
+        subnets: BTreeSet::from(["192.0.2.0/24".parse()?]),
+        draining: None,
+        announced: BTreeSet::new(),
+        node_uid: "00000000-0000-0000-0000-000000000000".into(),
+    })
+}
+
+#[tokio::test]
+async fn a_daemon_can_do_its_work() -> Result<()> {
+    let plane = plane().await?;
+    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let condition = json!({"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "ConfigError",
+        "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}});
+    all_allowed(
+        &daemon,
+        vec![
+            ("GET", "/api/v1/nodes", None),
+            ("GET", "/api/v1/nodes/n1", None),
+            ("GET", "/api/v1/nodes?watch=1&timeoutSeconds=1", None),
+            ("GET", "/api/v1/services", None),
+            ("GET", "/api/v1/services?watch=1&timeoutSeconds=1", None),
+            (
+                "PATCH",
+                "/api/v1/namespaces/shop/services/web",
+                Some(
+                    json!({"metadata": {"annotations": {"purelb.io/announcing-IPv4": "n1,eth0,192.0.2.5"}}}),
+                ),
+            ),
+            ("GET", "/apis/discovery.k8s.io/v1/endpointslices", None),
+            ("GET", "/apis/discovery.k8s.io/v1/endpointslices?watch=1&timeoutSeconds=1", None),
+            ("GET", "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups", None),
+            (
+                "GET",
+                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups?watch=1&timeoutSeconds=1",
+                None,
+            ),
+            ("GET", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents", None),
+            (
+                "GET",
+                "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents?watch=1&timeoutSeconds=1",
+                None,
+            ),
+            (
+                "PATCH",
+                "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a/status",
+                Some(condition.clone()),
+            ),
+            ("PATCH", "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status", Some(condition)),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", None),
+            (
+                "GET",
+                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases?watch=1&timeoutSeconds=1",
+                None,
+            ),
+            ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events", Some(event("shop", "Service", "web"))),
+            (
+                "POST",
+                "/apis/events.k8s.io/v1/namespaces/purelb-system/events",
+                Some(event(SYSTEM, "LBNodeAgent", "a")),
+            ),
+        ],
+    )
+    .await
+}
+
+/// The life of a Lease, with our own writer: create, renew, conflict, delete.
+#[tokio::test]
+async fn a_daemon_keeps_its_lease() -> Result<()> {
+    let plane = plane().await?;
+    let leases: Api<Lease> = Api::namespaced(plane.client_for(&ServiceAccount::node_daemon()).await?, SYSTEM);
+    let node = NodeName::new("keeps-its-lease")?;
+    let now = k8s_openapi::jiff::Timestamp::now;
+    let made = lease::create(SYSTEM, &node, &lease_content("first")?, Some("192.0.2.1:7473"), now());
+    let made = leases.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
+    let facts = lease::facts(&made)?;
+    assert_eq!(facts.instance, Some(InstanceId::new("first")?));
+
+    let name = made.name_any();
+    let version = made.resource_version().context("a version")?;
+    let mut content = lease_content("first")?;
+    content.draining = Some("2026-01-02T03:04:05Z".into());
+    let renew = lease::patch(&node, &content, None, now(), &version);
+    let renewed = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&renew)).await?;
+    let read = lease::facts(&renewed)?;
+    assert_ne!(read.renewal, facts.renewal);
+    assert!(read.draining.is_some() && read.control_endpoint.is_none(), "{read:?}");
+
+    // Another instance that still believes in the old version gets a conflict.
+    let steal = lease::patch(&node, &lease_content("second")?, None, now(), &version);
+    let refused = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&steal)).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 409), "{refused:?}");
+
+    let only_if = |version: Option<String>| DeleteParams {
+        preconditions: Some(Preconditions { resource_version: version, uid: None }),
+        ..DeleteParams::default()
+    };
+    let refused = leases.delete(&name, &only_if(Some(version))).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 409), "{refused:?}");
+    leases.delete(&name, &only_if(renewed.resource_version())).await?;
+    assert!(leases.get_opt(&name).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_daemon_can_do_nothing_else() -> Result<()> {
+    let plane = plane().await?;
+    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let service = serde_json::to_value(fixtures::service("shop", "more"))?;
+    all_refused(
+        &daemon,
+        vec![
+            ("GET", "/api/v1/secrets", None),
+            ("GET", "/api/v1/namespaces/purelb-system/secrets/purelb-netbox", None),
+            ("GET", "/api/v1/configmaps", None),
+            ("GET", "/api/v1/pods", None),
+            ("GET", "/api/v1/namespaces", None),
+            ("POST", "/api/v1/namespaces/shop/services", Some(service)),
+            ("DELETE", "/api/v1/namespaces/shop/services/web", None),
+            (
+                "PATCH",
+                "/api/v1/namespaces/shop/services/web/status",
+                Some(json!({"status": {"loadBalancer": {"ingress": []}}})),
+            ),
+            ("PATCH", "/api/v1/nodes/n1", Some(json!({"metadata": {"labels": {"x": "y"}}}))),
+            ("PATCH", "/api/v1/nodes/n1/status", Some(json!({"status": {}}))),
+            ("DELETE", "/api/v1/nodes/n1", None),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", None),
+            ("GET", "/apis/coordination.k8s.io/v1/leases", None),
+            ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", None),
+            ("GET", "/apis/purelb.io/v2/servicegroups", None),
+            (
+                "PATCH",
+                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g",
+                Some(json!({"spec": {"namespaces": ["x"]}})),
+            ),
+            (
+                "PATCH",
+                "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a",
+                Some(json!({"spec": {"local": {}}})),
+            ),
+            ("DELETE", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a", None),
+            (
+                "POST",
+                "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token",
+                Some(json!({"spec": {}})),
+            ),
+            (
+                "POST",
+                "/api/v1/namespaces/purelb-system/serviceaccounts/purelb-allocator/token",
+                Some(json!({"spec": {}})),
+            ),
+            ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", None),
+            ("GET", "/apis/apps/v1/deployments", None),
+            ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", None),
+            ("GET", "/apis/events.k8s.io/v1/events", None),
+        ],
+    )
+    .await
+}
+
+#[tokio::test]
+async fn what_is_not_ours_on_a_service_stays() -> Result<()> {
+    let plane = plane().await?;
+    let admin = plane.admin()?;
+    let mine = fixtures::service("shop", "guarded");
+    Api::<Service>::namespaced(admin, "shop").create(&PostParams::default(), &mine).await?;
+    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let allocator = plane.client_for(&ServiceAccount::allocator()).await?;
+    let annotate = |key: &str| json!({"metadata": {"annotations": {key: "x"}}});
+    let cases = [
+        (&daemon, annotate("purelb.io/announcing-IPv6"), Ok(())),
+        (&daemon, annotate("purelb.io/service-group"), Err("only the announcing annotations")),
+        (&daemon, annotate("example.com/theirs"), Err("only its own annotations")),
+        (&daemon, json!({"metadata": {"labels": {"a": "b"}}}), Err("never changes the labels")),
+        (&daemon, json!({"spec": {"externalTrafficPolicy": "Local"}}), Err("never changes the spec")),
+        (&allocator, annotate("purelb.io/allocated-from"), Ok(())),
+        (&allocator, annotate("example.com/theirs"), Err("only its own annotations")),
+        (&allocator, json!({"spec": {"loadBalancerIP": "192.0.2.9"}}), Err("never changes the spec")),
+    ];
+    for (client, patch, expected) in cases {
+        let (code, text) =
+            ask(client, "PATCH", "/api/v1/namespaces/shop/services/guarded", Some(&patch)).await?;
+        match expected {
+            Ok(()) => assert_eq!(code, 200, "{patch}: {text}"),
+            Err(words) => assert!(code == 422 && text.contains(words), "{patch}: {code} {text}"),
+        }
+    }
+    Ok(())
+}
+
+/// A token bound to a Node is good for that node's Lease only.
+#[tokio::test]
+async fn a_bound_token_writes_only_its_nodes_lease() -> Result<()> {
+    let plane = plane().await?;
+    let node = Api::<Node>::all(plane.admin()?).get("n1").await?;
+    let token = plane.token_for_node(&ServiceAccount::node_daemon(), &node).await?;
+    let client = plane.client_with_token(&plane.url(), &token)?;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases";
+    let lease_of = |name: &str| -> Result<Value> {
+        Ok(lease::create(
+            SYSTEM,
+            &NodeName::new(name)?,
+            &lease_content("i")?,
+            None,
+            k8s_openapi::jiff::Timestamp::now(),
+        ))
+    };
+    eventually("another node's Lease is refused", Duration::from_secs(30), || async {
+        let other = lease_of("n2").map_err(|e| e.to_string())?;
+        match ask(&client, "POST", &format!("{path}?dryRun=All"), Some(&other)).await {
+            Ok((422, text)) if text.contains("belongs to another node") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    let (code, text) = ask(&client, "POST", path, Some(&lease_of("n1")?)).await?;
+    assert_eq!(code, 200, "{text}");
+    let (code, text) = ask(&client, "DELETE", &format!("{path}/purelb-node-n1"), None).await?;
+    assert_eq!(code, 200, "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_allocator_can_do_its_work_and_nothing_else() -> Result<()> {
+    let plane = plane().await?;
+    let allocator = plane.client_for(&ServiceAccount::allocator()).await?;
+    let leader = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "purelb-allocator", "namespace": SYSTEM}, "spec": {"holderIdentity": "a-1"}});
+    all_allowed(
+        &allocator,
+        vec![
+            ("GET", "/api/v1/services", None),
+            ("GET", "/api/v1/namespaces/shop/services/web", None),
+            ("GET", "/api/v1/services?watch=1&timeoutSeconds=1", None),
+            (
+                "PATCH",
+                "/api/v1/namespaces/shop/services/web",
+                Some(json!({"metadata": {"annotations": {"purelb.io/allocated-by": "PureLB"}}})),
+            ),
+            (
+                "PATCH",
+                "/api/v1/namespaces/shop/services/web/status",
+                Some(
+                    json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.5", "ipMode": "VIP"}]}}}),
+                ),
+            ),
+            ("GET", "/api/v1/namespaces", None),
+            ("GET", "/api/v1/namespaces?watch=1&timeoutSeconds=1", None),
+            ("GET", "/api/v1/nodes", None),
+            ("GET", "/apis/purelb.io/v2/servicegroups", None),
+            ("GET", "/apis/purelb.io/v2/servicegroups?watch=1&timeoutSeconds=1", None),
+            (
+                "PATCH",
+                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status",
+                Some(json!({"status": {"ipam": "Cluster"}})),
+            ),
+            (
+                "GET",
+                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases?watch=1&timeoutSeconds=1",
+                None,
+            ),
+            ("POST", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", Some(leader)),
+            (
+                "PATCH",
+                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-allocator",
+                Some(json!({"spec": {"holderIdentity": "a-2"}})),
+            ),
+            ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events", Some(event("shop", "Service", "web"))),
+            ("GET", "/api/v1/namespaces/purelb-system/secrets/purelb-netbox", None),
+        ],
+    )
+    .await?;
+    all_refused(
+        &allocator,
+        vec![
+            ("GET", "/api/v1/namespaces/purelb-system/secrets", None),
+            ("GET", "/api/v1/namespaces/purelb-system/secrets/other", None),
+            ("GET", "/api/v1/namespaces/shop/secrets/purelb-netbox", None),
+            ("GET", "/api/v1/pods", None),
+            ("DELETE", "/api/v1/namespaces/shop/services/web", None),
+            ("PATCH", "/api/v1/nodes/n1", Some(json!({"spec": {"unschedulable": true}}))),
+            (
+                "PATCH",
+                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-n1",
+                Some(json!({"spec": {}})),
+            ),
+            ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-n1", None),
+            (
+                "PATCH",
+                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g",
+                Some(json!({"spec": {"namespaces": ["x"]}})),
+            ),
+            (
+                "POST",
+                "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token",
+                Some(json!({"spec": {}})),
+            ),
+        ],
+    )
+    .await
+}
