@@ -41,7 +41,8 @@ impl Engine {
                 let facts = member.facts();
                 MemberView {
                     node: node.clone(),
-                    live: member.live(now),
+                    live: *node == self.config.node && member.live(now)
+                        || *node != self.config.node && self.lives(now, member),
                     expires: member.live(now).then(|| member.expires()),
                     draining: facts.draining.is_some(),
                     out_of_service: !self.in_service(node),

@@ -9,7 +9,7 @@ use purelb_core::io::{Input, Source, Update};
 use purelb_core::{IfName, ObjectKey, Vip};
 
 use crate::actions::What;
-use crate::queue::SEC;
+use crate::queue::{MS, SEC};
 use crate::setup::Layout;
 use crate::world::World;
 
@@ -20,15 +20,9 @@ fn key(name: &str) -> ObjectKey {
 impl World {
     /// A Service with one or two addresses nobody has, or one that another shares.
     pub fn create_service(&mut self) {
-        let used: BTreeSet<Vip> = self
-            .api
-            .services
-            .values()
-            .flat_map(|s| s.vips.iter().copied())
-            .collect();
-        let free: Vec<usize> = (0..self.truth.vips.len())
-            .filter(|v| !used.contains(&self.truth.vips[*v].vip))
-            .collect();
+        let used: BTreeSet<Vip> = self.api.services.values().flat_map(|s| s.vips.iter().copied()).collect();
+        let free: Vec<usize> =
+            (0..self.truth.vips.len()).filter(|v| !used.contains(&self.truth.vips[*v].vip)).collect();
         let share = self.rng.percent(10);
         let all: Vec<usize> = (0..self.truth.vips.len()).collect();
         let Some(first) = self.rng.pick(if share { &all } else { &free }).copied() else {
@@ -55,12 +49,22 @@ impl World {
         };
         self.log(|_| format!("api: Service {service:?}"));
         self.api.services.insert(service.key.clone(), service.clone());
-        self.set_endpoints(&service.key.clone(), 0);
+        let (key, vips) = (service.key.clone(), service.vips.clone());
         self.publish(Source::Services, &Input::Services(Update::Set(service)));
-        self.refresh_truth();
+        self.objects_changed(Some(&vips));
+        // Slices follow their Service.
+        if self.now == 0 {
+            self.set_endpoints(&key, 0);
+        } else {
+            let after = self.rng.below(500 * MS);
+            self.plan(after, What::EndpointsOf(key));
+        }
     }
 
-    fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+    pub fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+        let Some(vips) = self.api.services.get(service).map(|s| s.vips.clone()) else {
+            return;
+        };
         let mut nodes = BTreeSet::new();
         for n in 0..self.nodes.len() {
             if self.rng.percent(45) {
@@ -68,15 +72,11 @@ impl World {
             }
         }
         let slice = key(&format!("{}-{part}", service.name()));
-        let facts = EndpointFacts {
-            slice: slice.clone(),
-            service: service.clone(),
-            nodes,
-        };
+        let facts = EndpointFacts { slice: slice.clone(), service: service.clone(), nodes };
         self.log(|_| format!("api: {facts:?}"));
         self.api.endpoints.insert(slice, facts.clone());
         self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Set(facts)));
-        self.refresh_truth();
+        self.objects_changed(Some(&vips));
     }
 
     pub fn change_service(&mut self) {
@@ -89,20 +89,11 @@ impl World {
             (0..4, _) | (_, None) => self.create_service(),
             (4..7, Some(service)) => {
                 self.log(|_| format!("api: Service {service} deleted"));
-                self.api.services.remove(&service);
-                let slices: Vec<ObjectKey> = self
-                    .api
-                    .endpoints
-                    .values()
-                    .filter(|e| e.service == service)
-                    .map(|e| e.slice.clone())
-                    .collect();
-                self.publish(Source::Services, &Input::Services(Update::Gone(service)));
-                for slice in slices {
-                    self.api.endpoints.remove(&slice);
-                    self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
-                }
-                self.refresh_truth();
+                let vips = self.api.services.remove(&service).map(|s| s.vips);
+                self.publish(Source::Services, &Input::Services(Update::Gone(service.clone())));
+                let after = self.rng.range(100 * MS, SEC);
+                self.plan(after, What::CollectSlices(service));
+                self.objects_changed(vips.as_ref());
             }
             (roll, Some(service)) => {
                 let Some(object) = self.api.services.get_mut(&service) else {
@@ -113,11 +104,22 @@ impl World {
                 } else {
                     object.prefer_endpoints = !object.prefer_endpoints;
                 }
+                let vips = object.vips.clone();
                 let input = Input::Services(Update::Set(object.clone()));
                 self.log(|_| format!("api: {input:?}"));
                 self.publish(Source::Services, &input);
-                self.refresh_truth();
+                self.objects_changed(Some(&vips));
             }
+        }
+    }
+
+    /// The garbage collector takes away what a deleted Service left.
+    pub fn collect_slices(&mut self, service: &ObjectKey) {
+        let slices: Vec<ObjectKey> =
+            self.api.endpoints.values().filter(|e| e.service == *service).map(|e| e.slice.clone()).collect();
+        for slice in slices {
+            self.api.endpoints.remove(&slice);
+            self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
         }
     }
 
@@ -137,11 +139,7 @@ impl World {
         if self.setup.segments == 2 && self.setup.layout == Layout::Both {
             config.auto = AutoInterface::Pattern("eth".into());
         }
-        AgentFacts {
-            key: key("default"),
-            selector: Selector::default(),
-            config: Ok(config),
-        }
+        AgentFacts { key: key("default"), selector: Selector::default(), config: Ok(config) }
     }
 
     fn store_agent(&mut self, agent: AgentFacts) {

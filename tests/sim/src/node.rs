@@ -40,6 +40,7 @@ pub struct Node {
     pub last_applied: Option<T>,
     pub run_out_planned: bool,
     pub disturbed_until: T,
+    pub trouble_since: T,
     /// Its picture of its own kernel may be old until then.
     pub blind_until: T,
     /// Restarted on purpose and in time: nothing of it may move until then.
@@ -123,10 +124,7 @@ impl Process {
     }
 
     pub fn watch(&mut self, source: Source) -> &mut Watch {
-        let i = WATCHED
-            .iter()
-            .position(|s| *s == source)
-            .expect("the kernel is no watch");
+        let i = WATCHED.iter().position(|s| *s == source).expect("the kernel is no watch");
         &mut self.watches[i]
     }
 

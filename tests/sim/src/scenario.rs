@@ -8,7 +8,7 @@ use purelb_core::io::Command;
 
 use crate::actions::What;
 use crate::kernel::{ETH0, ETH1, Kernel};
-use crate::node::{Node, WATCHED};
+use crate::node::Node;
 use crate::queue::{Ev, MS, SEC, T};
 use crate::setup::{Layout, v4_subnet, v6_subnet};
 use crate::truth::node_name;
@@ -46,6 +46,7 @@ impl World {
                 last_applied: None,
                 run_out_planned: false,
                 disturbed_until: 0,
+                trouble_since: 0,
                 blind_until: 0,
                 keeps_until: 0,
                 legacy: node < self.setup.legacy,
@@ -66,35 +67,17 @@ impl World {
     fn populate_groups(&mut self) {
         let mut ranges = Vec::new();
         for segment in 0..self.setup.segments {
-            for subnet in [
-                v4_subnet(segment, false),
-                v4_subnet(segment, true),
-                v6_subnet(segment),
-            ] {
-                ranges.push(RangeFacts {
-                    subnet,
-                    aggregation: None,
-                });
+            for subnet in [v4_subnet(segment, false), v4_subnet(segment, true), v6_subnet(segment)] {
+                ranges.push(RangeFacts { subnet, aggregation: None });
             }
         }
         let nobodys = "10.99.0.0/24".parse().expect("a prefix");
-        ranges.push(RangeFacts {
-            subnet: nobodys,
-            aggregation: None,
-        });
-        let remote = RangeFacts {
-            subnet: "172.16.0.0/24".parse().expect("a prefix"),
-            aggregation: Some(32),
-        };
-        for (name, pool, ranges) in [
-            ("local", PoolType::Local, ranges),
-            ("remote", PoolType::Remote, vec![remote]),
-        ] {
-            let group = GroupFacts {
-                name: name.into(),
-                pool,
-                ranges,
-            };
+        ranges.push(RangeFacts { subnet: nobodys, aggregation: None });
+        let remote = RangeFacts { subnet: "172.16.0.0/24".parse().expect("a prefix"), aggregation: Some(32) };
+        for (name, pool, ranges) in
+            [("local", PoolType::Local, ranges), ("remote", PoolType::Remote, vec![remote])]
+        {
+            let group = GroupFacts { name: name.into(), pool, ranges };
             self.api.groups.insert(name.into(), group);
         }
     }
@@ -142,11 +125,7 @@ impl World {
                 }
             }
         }
-        let after = if cycle == 0 {
-            self.setup.duration() + 5 * SEC
-        } else {
-            SEC
-        };
+        let after = if cycle == 0 { self.setup.duration() + 5 * SEC } else { SEC };
         self.plan(after, What::Choose);
         self.queue.push(until, Ev::NextPhase);
     }
@@ -190,6 +169,10 @@ impl World {
         self.api.outage = false;
         self.api.slow = 0;
         self.api.errors = 0;
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut = false;
+            self.reconnect(node);
+        }
         self.repair_agents();
         let now = self.now;
         for node in 0..self.nodes.len() {
@@ -205,7 +188,6 @@ impl World {
 
     fn heal_node(&mut self, node: usize) {
         let n = &mut self.nodes[node];
-        n.cut = false;
         n.refuses = None;
         n.mute = false;
         n.flap = None;
@@ -235,18 +217,11 @@ impl World {
         if self.nodes[node].process.as_ref().is_some_and(|p| p.paused) {
             self.resume(node);
         }
-        for source in WATCHED {
-            self.resume_watch(node, source);
-        }
         // An instance whose Lease another one took is restarted by its operator.
         let name = self.nodes[node].name.clone();
         let instance = self.nodes[node].process.as_ref().map(|p| p.instance.clone());
-        let stolen = instance.is_some()
-            && self
-                .api
-                .leases
-                .get(&name)
-                .is_some_and(|l| l.facts.instance != instance);
+        let stolen =
+            instance.is_some() && self.api.leases.get(&name).is_some_and(|l| l.facts.instance != instance);
         if stolen {
             self.kill(node);
         }

@@ -63,6 +63,7 @@ pub struct World {
     pub stats: Stats,
     pub violation: Option<Violation>,
     pub disturbed_until: T,
+    trouble_since: T,
     pub config_changed: T,
     /// Actions planned in an earlier cycle are void.
     pub epoch: u64,
@@ -84,6 +85,7 @@ impl World {
             stats: Stats::default(),
             violation: None,
             disturbed_until: 0,
+            trouble_since: 0,
             config_changed: 0,
             epoch: 0,
             serial: 0,
@@ -110,42 +112,21 @@ impl World {
 
     fn dispatch(&mut self, ev: Ev) {
         match ev {
-            Ev::Input {
-                node,
-                life,
-                generation,
-                channel,
-                input,
-            } => self.input_arrives(node, life, generation, channel, *input),
+            Ev::Input { node, life, generation, channel, input } => {
+                self.input_arrives(node, life, generation, channel, *input)
+            }
             Ev::Wake { node, life } => self.wake(node, life),
-            Ev::LeaseArrives {
-                node,
-                life,
-                sent,
-                sent_at,
-                write,
-            } => self.lease_arrives(node, life, sent, sent_at, *write),
+            Ev::LeaseArrives { node, life, sent, sent_at, write } => {
+                self.lease_arrives(node, life, sent, sent_at, *write)
+            }
             Ev::DeleteArrives { node, life } => self.delete_arrives(node, life),
-            Ev::SlotArrives {
-                node,
-                life,
-                service,
-                vip,
-                interface,
-            } => self.slot_arrives(node, life, service, vip, interface),
-            Ev::ListArrives {
-                node,
-                life,
-                source,
-                generation,
-            } => self.list_arrives(node, life, source, generation),
-            Ev::KernelOp {
-                node,
-                life,
-                issued,
-                id,
-                op,
-            } => self.kernel_op(node, life, issued, id, *op),
+            Ev::SlotArrives { node, life, service, vip, interface } => {
+                self.slot_arrives(node, life, service, vip, interface)
+            }
+            Ev::ListArrives { node, life, source, generation } => {
+                self.list_arrives(node, life, source, generation)
+            }
+            Ev::KernelOp { node, life, issued, id, op } => self.kernel_op(node, life, issued, id, *op),
             Ev::Dump { node, life } => self.dump(node, life),
             Ev::Expire { node, token } => self.expire(node, token),
             Ev::DadDone { node, token } => self.dad_done(node, token),
@@ -174,11 +155,7 @@ impl World {
     pub fn violate(&mut self, rule: &'static str, words: String) {
         if self.violation.is_none() {
             self.log(|_| format!("VIOLATION of {rule}: {words}"));
-            self.violation = Some(Violation {
-                rule,
-                words,
-                at: self.now,
-            });
+            self.violation = Some(Violation { rule, words, at: self.now });
         }
     }
 
@@ -190,16 +167,31 @@ impl World {
     /// Trouble on one node until then.
     pub fn disturb(&mut self, node: usize, until: T) {
         let until = until + self.margin();
+        let now = self.now;
         let node = &mut self.nodes[node];
+        if now >= node.disturbed_until {
+            node.trouble_since = now;
+        }
         node.disturbed_until = node.disturbed_until.max(until);
     }
 
     pub fn disturb_all(&mut self, until: T) {
+        if self.now >= self.disturbed_until {
+            self.trouble_since = self.now;
+        }
         self.disturbed_until = self.disturbed_until.max(until + self.margin());
     }
 
     pub fn disturbed(&self, node: usize) -> bool {
         self.now < self.disturbed_until || self.now < self.nodes[node].disturbed_until
+    }
+
+    /// Since when this node may have missed things.
+    pub fn trouble_since(&self, node: usize) -> T {
+        let own = &self.nodes[node];
+        let own_since = if self.now < own.disturbed_until { own.trouble_since } else { self.now };
+        let all_since = if self.now < self.disturbed_until { self.trouble_since } else { self.now };
+        own_since.min(all_since)
     }
 
     pub fn node_count(&self) -> usize {
@@ -216,13 +208,7 @@ impl World {
         let (fifo, generation) = process.fifo(channel);
         let at = (now + delay).max(*fifo);
         *fifo = at;
-        let ev = Ev::Input {
-            node,
-            life,
-            generation,
-            channel,
-            input: Box::new(input),
-        };
+        let ev = Ev::Input { node, life, generation, channel, input: Box::new(input) };
         self.queue.push(at, ev);
     }
 
@@ -238,7 +224,7 @@ impl World {
             if !watch.connected {
                 continue;
             }
-            if watch.stalled || cut || held {
+            if watch.stalled || cut || held || !watch.backlog.is_empty() {
                 watch.backlog.push(input.clone());
                 continue;
             }
