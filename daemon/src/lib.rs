@@ -3,5 +3,9 @@
 //! Each module turns something outside into engine inputs, or engine effects into
 //! actions whose results come back as inputs.
 
+pub mod clock;
+pub mod drain_mark;
+pub mod driver;
+pub mod handle;
 pub mod netlink;
 pub mod packets;
