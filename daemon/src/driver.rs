@@ -37,6 +37,11 @@ pub trait Outside {
     /// Starts each effect, in order. Answers that are known at once go to `answers`.
     fn carry_out(&mut self, effects: Vec<Effect>, answers: &mut Vec<Input>);
 
+    /// An input on its way to the engine: an answer may be timed.
+    fn seen(&mut self, input: &Input) {
+        let _ = input;
+    }
+
     /// Offers again what had to wait. When to be called again, if something still does.
     fn retry(&mut self) -> Option<Mono>;
 }
@@ -121,6 +126,7 @@ impl<O: Outside, F: Follow> Driver<O, F> {
                     if count == 0 {
                         return Err(io::Error::other("every source of the engine's inputs has ended"));
                     }
+                    batch.iter().for_each(|input| self.outside.seen(input));
                     self.step(std::mem::take(&mut batch));
                 }
             }
