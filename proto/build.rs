@@ -22,7 +22,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let set = compiler.file_descriptor_set();
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
-    tonic_prost_build::configure()
-        .compile_fds(set)?;
+    tonic_prost_build::configure().compile_fds(set)?;
     Ok(())
 }

@@ -26,7 +26,8 @@ pub fn markdown() -> String {
         if package != file.package() {
             package = file.package().to_owned();
             let about = set.file.iter().filter(|f| f.package() == package);
-            let about: Vec<String> = about.map(|file| Doc { file }.of(&[2])).filter(|t| !t.is_empty()).collect();
+            let about: Vec<String> =
+                about.map(|file| Doc { file }.of(&[2])).filter(|t| !t.is_empty()).collect();
             let _ = write!(out, "\n## Package `{package}`\n\n{}\n", about.join("\n\n"));
         }
         for (i, service) in (0..).zip(&file.service) {
@@ -61,7 +62,11 @@ impl Doc<'_> {
 
     fn service(&self, out: &mut String, at: i32, service: &ServiceDescriptorProto) {
         let about = self.of(&[SERVICES, at]);
-        let _ = write!(out, "\n### Service `{}`\n\n{about}\n\n| call | request | answer | |\n|---|---|---|---|\n", service.name());
+        let _ = write!(
+            out,
+            "\n### Service `{}`\n\n{about}\n\n| call | request | answer | |\n|---|---|---|---|\n",
+            service.name()
+        );
         for (i, call) in (0..).zip(&service.method) {
             let stream = if call.server_streaming() { "stream of " } else { "" };
             let _ = writeln!(
@@ -94,7 +99,12 @@ impl Doc<'_> {
     }
 
     fn enumeration(&self, out: &mut String, at: i32, one: &EnumDescriptorProto) {
-        let _ = write!(out, "\n### `{}`\n\n{}\n\n| value | number | |\n|---|---|---|\n", one.name(), self.of(&[ENUMS, at]));
+        let _ = write!(
+            out,
+            "\n### `{}`\n\n{}\n\n| value | number | |\n|---|---|---|\n",
+            one.name(),
+            self.of(&[ENUMS, at])
+        );
         for (i, value) in (0..).zip(&one.value) {
             let about = self.line(&[ENUMS, at, MEMBERS, i]);
             let _ = writeln!(out, "| `{}` | {} | {about} |", value.name(), value.number());
