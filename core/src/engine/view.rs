@@ -21,6 +21,8 @@ impl Engine {
             node: self.config.node.clone(),
             instance: self.config.instance.clone(),
             unsynced: self.missing_sources(),
+            ready: self.ready(),
+            standing: self.agents.standing().clone(),
             fence,
             draining: self.drain.as_ref().map(|d| d.since.clone()),
             stopping: self.stop.is_some(),
