@@ -20,15 +20,9 @@ fn key(name: &str) -> ObjectKey {
 impl World {
     /// A Service with one or two addresses nobody has, or one that another shares.
     pub fn create_service(&mut self) {
-        let used: BTreeSet<Vip> = self
-            .api
-            .services
-            .values()
-            .flat_map(|s| s.vips.iter().copied())
-            .collect();
-        let free: Vec<usize> = (0..self.truth.vips.len())
-            .filter(|v| !used.contains(&self.truth.vips[*v].vip))
-            .collect();
+        let used: BTreeSet<Vip> = self.api.services.values().flat_map(|s| s.vips.iter().copied()).collect();
+        let free: Vec<usize> =
+            (0..self.truth.vips.len()).filter(|v| !used.contains(&self.truth.vips[*v].vip)).collect();
         let share = self.rng.percent(10);
         let all: Vec<usize> = (0..self.truth.vips.len()).collect();
         let Some(first) = self.rng.pick(if share { &all } else { &free }).copied() else {
@@ -68,11 +62,7 @@ impl World {
             }
         }
         let slice = key(&format!("{}-{part}", service.name()));
-        let facts = EndpointFacts {
-            slice: slice.clone(),
-            service: service.clone(),
-            nodes,
-        };
+        let facts = EndpointFacts { slice: slice.clone(), service: service.clone(), nodes };
         self.log(|_| format!("api: {facts:?}"));
         self.api.endpoints.insert(slice, facts.clone());
         self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Set(facts)));
@@ -137,11 +127,7 @@ impl World {
         if self.setup.segments == 2 && self.setup.layout == Layout::Both {
             config.auto = AutoInterface::Pattern("eth".into());
         }
-        AgentFacts {
-            key: key("default"),
-            selector: Selector::default(),
-            config: Ok(config),
-        }
+        AgentFacts { key: key("default"), selector: Selector::default(), config: Ok(config) }
     }
 
     fn store_agent(&mut self, agent: AgentFacts) {

@@ -277,9 +277,8 @@ impl World {
 
     /// Somebody's own address appears: any, or the very address of a service.
     pub fn stranger(&mut self) -> Option<What> {
-        let nodes: Vec<usize> = (0..self.nodes.len())
-            .filter(|n| self.nodes[*n].powered && self.nodes[*n].joined)
-            .collect();
+        let nodes: Vec<usize> =
+            (0..self.nodes.len()).filter(|n| self.nodes[*n].powered && self.nodes[*n].joined).collect();
         let node = *self.rng.pick(&nodes)?;
         let ports = self.nodes[node].ports.clone();
         let (index, segment) = *self.rng.pick(&ports)?;
@@ -374,11 +373,7 @@ impl World {
         let hard = self.rng.percent(20);
         let mut at: T = 0;
         if self.nodes[node].flap.is_none() {
-            self.nodes[node].flap = Some(Flap {
-                index,
-                from: self.now,
-                life: self.nodes[node].life,
-            });
+            self.nodes[node].flap = Some(Flap { index, from: self.now, life: self.nodes[node].life });
         }
         for _ in 0..times {
             self.plan(at, What::LinkLost(node, index, !hard));

@@ -175,10 +175,7 @@ impl World {
     }
 
     fn draining(&self, node: usize) -> bool {
-        self.api
-            .leases
-            .get(&self.nodes[node].name)
-            .is_some_and(|l| l.facts.draining.is_some())
+        self.api.leases.get(&self.nodes[node].name).is_some_and(|l| l.facts.draining.is_some())
     }
 
     /// Best first. `wanted` = false: no Service has it.
@@ -190,11 +187,7 @@ impl World {
         }
         let mut nodes: Vec<usize> = (0..self.nodes.len())
             .filter(|n| self.covers(*n, truth.vip) && !self.draining(*n))
-            .filter(|n| {
-                wish.only
-                    .as_ref()
-                    .is_none_or(|only| only.contains(&self.nodes[*n].name))
-            })
+            .filter(|n| wish.only.as_ref().is_none_or(|only| only.contains(&self.nodes[*n].name)))
             .collect();
         if let Some(prefer) = &wish.prefer
             && nodes.iter().any(|n| prefer.contains(&self.nodes[*n].name))

@@ -6,10 +6,7 @@ use super::kinds::Kind;
 
 /// The answer to a path outside the resources, if there is one.
 pub(crate) fn answer(kinds: &[Kind], path: &str) -> Option<Value> {
-    let segments = path
-        .split('/')
-        .filter(|segment| !segment.is_empty())
-        .collect::<Vec<_>>();
+    let segments = path.split('/').filter(|segment| !segment.is_empty()).collect::<Vec<_>>();
     match segments.as_slice() {
         ["version"] => Some(json!({
             "major": "1", "minor": "36", "gitVersion": "v1.36.0-embedded", "gitCommit": "", "gitTreeState": "",
@@ -17,20 +14,14 @@ pub(crate) fn answer(kinds: &[Kind], path: &str) -> Option<Value> {
         })),
         ["api"] => Some(json!({"kind": "APIVersions", "versions": ["v1"]})),
         ["apis"] => {
-            let mut names = kinds
-                .iter()
-                .map(|kind| kind.group)
-                .filter(|group| !group.is_empty())
-                .collect::<Vec<_>>();
+            let mut names =
+                kinds.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect::<Vec<_>>();
             names.sort_unstable();
             names.dedup();
             let groups = names.iter().map(|name| group(kinds, name)).collect::<Vec<_>>();
             Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
         }
-        ["apis", name] => kinds
-            .iter()
-            .any(|kind| kind.group == *name)
-            .then(|| group(kinds, name)),
+        ["apis", name] => kinds.iter().any(|kind| kind.group == *name).then(|| group(kinds, name)),
         ["api", version] => resources(kinds, "", version),
         ["apis", group, version] => resources(kinds, group, version),
         _ => None,
@@ -38,11 +29,8 @@ pub(crate) fn answer(kinds: &[Kind], path: &str) -> Option<Value> {
 }
 
 fn group(kinds: &[Kind], name: &str) -> Value {
-    let mut versions = kinds
-        .iter()
-        .filter(|kind| kind.group == name)
-        .map(|kind| kind.version)
-        .collect::<Vec<_>>();
+    let mut versions =
+        kinds.iter().filter(|kind| kind.group == name).map(|kind| kind.version).collect::<Vec<_>>();
     versions.sort_unstable();
     versions.dedup();
     let versions = versions
@@ -56,19 +44,8 @@ fn group(kinds: &[Kind], name: &str) -> Value {
 }
 
 fn resources(kinds: &[Kind], group: &str, version: &str) -> Option<Value> {
-    let of_group = kinds
-        .iter()
-        .filter(|kind| kind.group == group && kind.version == version);
-    let verbs = [
-        "create",
-        "delete",
-        "deletecollection",
-        "get",
-        "list",
-        "patch",
-        "update",
-        "watch",
-    ];
+    let of_group = kinds.iter().filter(|kind| kind.group == group && kind.version == version);
+    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     let mut found = Vec::new();
     let mut group_version = None;
     for kind in of_group {

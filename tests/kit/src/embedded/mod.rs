@@ -115,15 +115,11 @@ impl Builder {
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listen for the embedded API on {}", self.listen))?;
-        let address = listener
-            .local_addr()
-            .context("read the embedded API's own address")?;
+        let address = listener.local_addr().context("read the embedded API's own address")?;
         let shared = Arc::new(Shared {
             kinds: self.kinds,
             store: Store::new(self.log_length),
-            manners: WatchManners {
-                bookmark_every: self.bookmark_every,
-            },
+            manners: WatchManners { bookmark_every: self.bookmark_every },
             requests: Mutex::default(),
         });
         for name in NAMESPACES {
@@ -131,19 +127,12 @@ impl Builder {
         }
         let stop = CancellationToken::new();
         tokio::spawn(accept(listener, shared.clone(), stop.clone()));
-        Ok(EmbeddedApi {
-            address,
-            shared,
-            _stop: stop.drop_guard(),
-        })
+        Ok(EmbeddedApi { address, shared, _stop: stop.drop_guard() })
     }
 }
 
 fn found_namespace(shared: &Shared, name: &str) {
-    let kind = KINDS
-        .iter()
-        .find(|kind| kind.plural == "namespaces")
-        .expect("the table has Namespaces");
+    let kind = KINDS.iter().find(|kind| kind.plural == "namespaces").expect("the table has Namespaces");
     let intent = write::Intent {
         kind,
         namespace: "",
@@ -153,12 +142,8 @@ fn found_namespace(shared: &Shared, name: &str) {
         dry_run: false,
         force: false,
     };
-    write::create(
-        &mut shared.store.lock(),
-        &intent,
-        json!({"metadata": {"name": name}}),
-    )
-    .expect("the store is empty");
+    write::create(&mut shared.store.lock(), &intent, json!({"metadata": {"name": name}}))
+        .expect("the store is empty");
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
@@ -238,11 +223,7 @@ impl EmbeddedApi {
 
     /// How often who did what so far.
     pub fn requests(&self) -> BTreeMap<RequestKey, u64> {
-        self.shared
-            .requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The version of the last write.
