@@ -10,7 +10,7 @@ use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
 use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
 use crate::membership::Member;
 use crate::placement::Demand;
-use crate::reason::{Missing, Reason};
+use crate::reason::{FenceCause, Missing, Reason};
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
@@ -196,15 +196,16 @@ impl Engine {
         if let Some(interface) = self.foreign(vip) {
             return Wish::forbidden(Reason::ForeignAddress { interface });
         }
-        if let Some(cause) = self.fence_cause(now) {
-            let waiting = self.lease.written().is_none() && cause == crate::reason::FenceCause::NeverRenewed;
-            if !waiting {
-                return Wish::forbidden(Reason::Fenced { cause });
-            }
+        let cause = self.fence_cause(now);
+        let first = self.lease.written().is_none() && cause == Some(FenceCause::NeverRenewed);
+        if let Some(cause) = cause.filter(|_| !first) {
+            return Wish::forbidden(Reason::Fenced { cause });
+        }
+        if first || self.lease.confirmed().is_none() {
             // An earlier run's Lease still stands, so what it left in the kernel is
             // fenced by its lifetime: kept until we know whether it is ours (R3).
-            // Without that Lease others may have it already.
-            let keep = held && self.lease.seen().is_some();
+            // Without that Lease, or once we lost ours, others may have it already.
+            let keep = held && self.lease.seen().is_some() && self.lease.looked().is_none();
             return Wish {
                 verdict: Verdict::Nobody { keep },
                 reason: Reason::Pending { missing: Missing::Lease },

@@ -204,7 +204,9 @@ impl World {
             let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
             // Its other watches may still lag behind when the one of the Leases is back.
             let missed = self.disturbed(node) && truth.objects_at >= self.trouble_since(node);
-            let entitled = flux || missed || truth.was_winner_since(node, from);
+            // Both come back from the same outage: each may have seen the other expire.
+            let both_new = truth.holds[other].is_some_and(|h| h.since + SEC >= self.now);
+            let entitled = flux || missed || both_new || truth.was_winner_since(node, from);
             if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",
