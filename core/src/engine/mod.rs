@@ -236,6 +236,13 @@ impl Engine {
         self.dirty.extend(self.vips.iter().filter(|(_, s)| s.reason() == Some(&missing)).map(|(v, _)| *v));
     }
 
+    fn announce_everything_again(&mut self) {
+        for (vip, state) in &mut self.vips {
+            state.announce_again(*vip, &mut self.announcer);
+        }
+        self.touch_all();
+    }
+
     fn kernel_spoke(&mut self, vip: Vip) {
         if let Some(state) = self.vips.get_mut(&vip) {
             state.kernel_spoke();
@@ -294,6 +301,11 @@ impl Engine {
                 }
                 let own = all.iter().find(|l| l.node == me).cloned();
                 self.members.replace(now, all);
+                // Somebody may have had an address of ours and let go of it, and we
+                // saw neither: its claim is what clients remember.
+                if self.unsynced.is_empty() {
+                    self.announce_everything_again();
+                }
                 self.own_lease_seen(now, own.as_ref());
             }
             Update::Set(facts) => {
@@ -348,11 +360,7 @@ impl Engine {
                 self.drain = Some(Drain { since, force });
             }
             Command::Undrain => self.drain = None,
-            Command::Resync => {
-                for (vip, state) in &mut self.vips {
-                    state.announce_again(*vip, &mut self.announcer);
-                }
-            }
+            Command::Resync => self.announce_everything_again(),
             Command::Shutdown { mode, since } => self.begin_stop(now, mode, since),
         }
         let me = self.config.node.clone();

@@ -177,6 +177,7 @@ impl Engine {
         state.winner = self.election.winner(vip).cloned();
         let wake = [
             state.handoff.deadline(),
+            state.handoff.giving_to().and_then(|to| self.finds_its_way(now, to)),
             state.failure.as_ref().map(|f| f.retry_at).filter(|at| *at > now),
             state.duplicate_until.filter(|at| *at > now),
             state.accepted.as_ref().map(|(_, at)| *at + KERNEL_PATIENCE).filter(|at| *at > now),
@@ -347,7 +348,7 @@ impl Engine {
             verdict: wish.verdict.clone(),
             held,
             published: self.loss_is_published(now, vip)
-                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to)),
+                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to) || self.finds_its_way(now, to).is_some()),
             announces: &announces,
         };
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);
@@ -357,6 +358,14 @@ impl Engine {
             None => {}
         }
         stance
+    }
+
+    /// A node that just started may not know yet that it won: it takes those who died
+    /// before it looked for alive. Until it knows better the deadline does not run,
+    /// or nobody would have the address. Peers without handoffs never answer anyway.
+    fn finds_its_way(&self, now: Mono, node: &NodeName) -> Option<Mono> {
+        let member = self.members.get(node).filter(|m| m.facts().announced.is_some())?;
+        Some(member.knows_all_from()).filter(|at| now < *at)
     }
 
     /// Compares the wish with the kernel and plans the step towards it.
