@@ -286,6 +286,13 @@ impl OwnLease {
         self.written.as_ref()
     }
 
+    /// Our Lease as the watch shows it, once it has shown a write of ours: then what
+    /// others wrote before has reached us as well.
+    pub fn confirmed(&self) -> Option<&LeaseFacts> {
+        let ours = self.hold == (Hold::Ours { echoed: true });
+        self.seen.as_ref().filter(|s| ours && s.instance.as_ref() == Some(&self.instance))
+    }
+
     pub fn is_ours(&self) -> bool {
         matches!(self.hold, Hold::Ours { .. })
     }
