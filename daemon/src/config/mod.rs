@@ -260,7 +260,9 @@ pub enum InvalidConfig {
     NodeName(IdError),
     #[error("node.name is empty and this host's name cannot be read: {0}; set it")]
     Hostname(std::io::Error),
-    #[error("handoff.deadline {deadline:?} is too long: it has to end before the lease duration {duration:?} does")]
+    #[error(
+        "handoff.deadline {deadline:?} is too long: it has to end before the lease duration {duration:?} does"
+    )]
     HandoffTooLong { deadline: Duration, duration: Duration },
     #[error("kubernetes.namespace is empty; it is where purelb is installed, usually purelb-system")]
     NoNamespace,
