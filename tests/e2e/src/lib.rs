@@ -11,6 +11,7 @@ mod daemon;
 mod measure;
 mod older;
 mod services;
+mod trial;
 
 pub use binary::{Profile, purelbd};
 pub use cluster::{Cluster, own_plane, shared_plane};
@@ -18,3 +19,4 @@ pub use daemon::{Daemon, Settings};
 pub use measure::{Usage, millis, print_row, row};
 pub use older::OlderMember;
 pub use services::{Wish, vip};
+pub use trial::{Instruments, Trial};
