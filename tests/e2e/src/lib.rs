@@ -19,4 +19,4 @@ pub use daemon::{Daemon, Settings};
 pub use measure::{Usage, millis, print_row, row};
 pub use older::OlderMember;
 pub use services::{Wish, vip};
-pub use trial::{Instruments, Trial};
+pub use trial::{Instruments, Trial, losses};

@@ -95,6 +95,22 @@ impl Trial {
     }
 }
 
+/// Lost probes by address: how many in a row, and when after the fault.
+pub fn losses(report: &Report, at: Mono) -> String {
+    let mut words = Vec::new();
+    for (vip, one) in &report.vips {
+        for loss in &one.losses {
+            let when = if loss.first >= at {
+                format!("+{:?}", loss.first.since(at))
+            } else {
+                format!("-{:?}", at.since(loss.first))
+            };
+            words.push(format!("{vip}: {} at {when}", loss.probes));
+        }
+    }
+    words.join(", ")
+}
+
 /// What is left to read after the probes.
 #[derive(Debug)]
 pub struct Instruments {
@@ -126,7 +142,7 @@ impl Instruments {
 
     pub fn timelines(&self) -> Result<String> {
         let each = self.vips.iter().map(|vip| Ok(self.kernel.owners_timeline(*vip)?.to_string()));
-        each.collect::<Result<Vec<_>>>().map(|all| all.join("\n"))
+        each.collect::<Result<Vec<_>>>().map(|all| all.join(" "))
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
-use purelb_e2e::{Cluster, Trial, Wish, millis, print_row, row, shared_plane};
+use purelb_e2e::{Cluster, Trial, Wish, losses, millis, print_row, row, shared_plane};
 use purelb_kit::lab::{Lab, LabBuilder, Report, now};
 use purelb_kit::wait::eventually;
 
@@ -43,7 +43,7 @@ async fn a_stop_hands_everything_over() -> Result<()> {
     row(
         "stop (systemctl stop, reboot)",
         "0 lost, client moved < 100 ms",
-        &format!("{} of {} lost, client moved after {}, ended after {}; {}", report.lost(), report.sent(), millis(client), millis(took), seen.timelines()?),
+        &format!("{} of {} lost, client moved after {}, ended after {}; {} {}", report.lost(), report.sent(), millis(client), millis(took), losses(&report, seen.at), seen.timelines()?),
         report.lost() == 0 && client < Duration::from_millis(100),
     );
     assert_eq!(seen.no_owner()?, Duration::ZERO);
@@ -54,6 +54,9 @@ async fn a_stop_hands_everything_over() -> Result<()> {
     cluster.daemon_mut("a").restart()?;
     cluster.daemon("a").ready(STOP_WITHIN).await?;
     trial.until_answered_by(|n| n == "a").await?;
+    for vip in &vips {
+        cluster.holder_where(*vip, "on a alone", |n| n == "a").await?;
+    }
     let (report, seen) = trial.finish();
     row(
         "a node joins and wins addresses",
