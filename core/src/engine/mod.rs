@@ -400,7 +400,8 @@ impl Engine {
     fn check_members(&mut self, now: Mono) {
         let mut changed = std::mem::take(&mut self.members_dirty);
         changed.extend(self.members.take_expired(now));
-        changed.append(&mut self.doubtful);
+        let doubted = std::mem::take(&mut self.doubtful);
+        changed.extend(doubted.iter().cloned());
         let mut changes = Vec::new();
         for node in changed {
             let candidacy = self.candidacy(now, &node);
@@ -408,6 +409,10 @@ impl Engine {
                 && candidacy.is_some()
                 && self.members.get(&node).is_some_and(|m| !m.live(now))
             {
+                // A write of ours that comes back tells: not only when it is due.
+                if !doubted.contains(&node) {
+                    self.lease.hurry(now);
+                }
                 self.doubtful.insert(node.clone());
             }
             if self.candidacies.get(&node) == candidacy.as_ref() {

@@ -202,7 +202,9 @@ impl World {
             // for a moment. Once the winner has been the same for longer than any
             // view is old, nobody else may take the address.
             let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
-            let entitled = flux || truth.was_winner_since(node, from);
+            // Its other watches may still lag behind when the one of the Leases is back.
+            let missed = self.disturbed(node) && truth.objects_at >= self.trouble_since(node);
+            let entitled = flux || missed || truth.was_winner_since(node, from);
             if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",
