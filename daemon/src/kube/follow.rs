@@ -332,7 +332,9 @@ impl<K: Kind> Follower<K> {
         let event = Event::<K::Object>::parse(line);
         let meta = match &event {
             Event::Set(Item::Object(object)) => Some(object.meta()),
-            Event::Set(Item::Broken { meta, .. }) | Event::Gone(meta) | Event::Bookmark(meta) => Some(meta),
+            Event::Set(Item::Broken { meta, .. }) | Event::Gone(meta) | Event::Bookmark(meta) => {
+                Some(&**meta)
+            }
             Event::Error(_) | Event::Garbage(_) => None,
         };
         let reached = meta.and_then(|m| m.resource_version.clone()).filter(|v| !v.is_empty());

@@ -65,7 +65,7 @@ pub(crate) trait Kind: Send + 'static {
 /// One object of a page or an event.
 pub(crate) enum Item<T> {
     Object(T),
-    Broken { meta: ObjectMeta, error: String },
+    Broken { meta: Box<ObjectMeta>, error: String },
 }
 
 /// One page of a listing.
@@ -85,7 +85,7 @@ struct RawPage<T> {
 #[derive(Deserialize)]
 struct JustMeta {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: Box<ObjectMeta>,
 }
 
 impl<T: DeserializeOwned> Page<T> {
@@ -117,8 +117,8 @@ fn item<T: DeserializeOwned>(value: Value) -> Item<T> {
 /// One line of a watch.
 pub(crate) enum Event<T> {
     Set(Item<T>),
-    Gone(ObjectMeta),
-    Bookmark(ObjectMeta),
+    Gone(Box<ObjectMeta>),
+    Bookmark(Box<ObjectMeta>),
     Error(Box<kube::core::Status>),
     /// Not an event at all.
     Garbage(String),
