@@ -50,30 +50,16 @@ fn lifetimes_flags_and_mark_are_as_asked() {
                     ..spec(index, "198.51.100.1/28")
                 }),
                 // Preferred beyond valid is cut, not refused.
-                Op::Put(AddressSpec {
-                    preferred: Some(1000),
-                    ..spec(index, "198.51.100.99/32")
-                }),
+                Op::Put(AddressSpec { preferred: Some(1000), ..spec(index, "198.51.100.99/32") }),
             ],
         );
         let four = address_on("a0", "192.0.2.10").unwrap();
         assert_eq!(four["prefixlen"], 24);
         assert_eq!(four["noprefixroute"], true, "{four}");
-        assert!(
-            (298..=300).contains(&four["valid_life_time"].as_u64().unwrap()),
-            "{four}"
-        );
+        assert!((298..=300).contains(&four["valid_life_time"].as_u64().unwrap()), "{four}");
         let six = address_on("a0", "2001:db8::10").unwrap();
-        assert_eq!(
-            (&six["nodad"], &six["noprefixroute"]),
-            (&true.into(), &true.into()),
-            "{six}"
-        );
-        assert_eq!(
-            (&six["preferred_life_time"], &six["deprecated"]),
-            (&0.into(), &true.into()),
-            "{six}"
-        );
+        assert_eq!((&six["nodad"], &six["noprefixroute"]), (&true.into(), &true.into()), "{six}");
+        assert_eq!((&six["preferred_life_time"], &six["deprecated"]), (&0.into(), &true.into()), "{six}");
         assert!(six.get("tentative").is_none(), "{six}");
         let permanent = address_on("a0", "198.51.100.1").unwrap();
         assert_eq!(permanent["valid_life_time"], u32::MAX, "{permanent}");
@@ -95,19 +81,14 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
         tokio::spawn(connection);
         let vips = ["192.0.2.10/24", "2001:db8::10/64"];
         let refresh = |valid| {
-            let specs = vips.iter().map(|vip| AddressSpec {
-                valid: Some(valid),
-                ..spec(index, vip)
-            });
+            let specs = vips.iter().map(|vip| AddressSpec { valid: Some(valid), ..spec(index, vip) });
             specs.map(Op::Put).collect::<Vec<_>>()
         };
         let mut applier = applier();
         for valid in [5, 50, 20, 600] {
             apply_all(&mut applier, refresh(valid));
             for vip in ["192.0.2.10", "2001:db8::10"] {
-                let shown = address_on("a0", vip).unwrap()["valid_life_time"]
-                    .as_u64()
-                    .unwrap();
+                let shown = address_on("a0", vip).unwrap()["valid_life_time"].as_u64().unwrap();
                 assert!(
                     (u64::from(valid) - 2..=u64::from(valid)).contains(&shown),
                     "{vip}: {shown} of {valid}"
@@ -115,13 +96,8 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
             }
         }
         // Permanent and back: a replace too.
-        let permanent = vips.iter().map(|vip| {
-            Op::Put(AddressSpec {
-                valid: None,
-                preferred: None,
-                ..spec(index, vip)
-            })
-        });
+        let permanent =
+            vips.iter().map(|vip| Op::Put(AddressSpec { valid: None, preferred: None, ..spec(index, vip) }));
         apply_all(&mut applier, permanent.collect());
         apply_all(&mut applier, refresh(300));
         apply_all(&mut applier, vips.iter().map(|vip| remove(index, vip)).collect());
@@ -129,10 +105,7 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
         // Up to the two removals at the end there is not one.
         let (mut news, mut gone) = (0, Vec::new());
         while gone.len() < 2 {
-            let (message, _) = tokio::time::timeout(DEADLINE, events.next())
-                .await
-                .unwrap()
-                .unwrap();
+            let (message, _) = tokio::time::timeout(DEADLINE, events.next()).await.unwrap().unwrap();
             match message.payload {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(_)) => news += 1,
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(m))
@@ -143,10 +116,7 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
                 _ => {}
             }
         }
-        assert!(
-            gone[0] >= 12,
-            "a removal after {gone:?} changes, of 12 before the end"
-        );
+        assert!(gone[0] >= 12, "a removal after {gone:?} changes, of 12 before the end");
     });
 }
 
@@ -154,33 +124,15 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
 fn what_is_not_refreshed_ends_by_itself() {
     isolated(|| async {
         let index = pair("a0", "a1");
-        let short = |vip: &str, valid| {
-            Op::Put(AddressSpec {
-                valid: Some(valid),
-                ..spec(index, vip)
-            })
-        };
+        let short = |vip: &str, valid| Op::Put(AddressSpec { valid: Some(valid), ..spec(index, vip) });
         let mut applier = applier();
         let mut mirror = Mirror::start().await;
-        let vips = [
-            "192.0.2.10/24",
-            "192.0.2.11/24",
-            "2001:db8::10/64",
-            "2001:db8::11/64",
-        ];
+        let vips = ["192.0.2.10/24", "192.0.2.11/24", "2001:db8::10/64", "2001:db8::11/64"];
         apply_all(&mut applier, vips.iter().map(|vip| short(vip, 2)).collect());
-        mirror
-            .until("four of ours", |m| {
-                m.addresses.values().filter(|a| a.ours).count() == 4
-            })
-            .await;
+        mirror.until("four of ours", |m| m.addresses.values().filter(|a| a.ours).count() == 4).await;
         // Two of them are kept alive.
         apply_all(&mut applier, vec![short(vips[1], 60), short(vips[3], 60)]);
-        mirror
-            .until("two expired", |m| {
-                m.address(vips[0]).is_none() && m.address(vips[2]).is_none()
-            })
-            .await;
+        mirror.until("two expired", |m| m.address(vips[0]).is_none() && m.address(vips[2]).is_none()).await;
         assert!(mirror.address(vips[1]).is_some() && mirror.address(vips[3]).is_some());
         // The primary went first; its neighbour in the subnet did not go with it.
         assert!(address_on("a0", "192.0.2.11").is_some());
@@ -192,10 +144,7 @@ fn removing_what_is_gone_is_fine() {
     isolated(|| async {
         let index = pair("a0", "a1");
         let mut applier = applier();
-        apply_all(
-            &mut applier,
-            vec![remove(index, "192.0.2.1/24"), remove(index, "2001:db8::1/64")],
-        );
+        apply_all(&mut applier, vec![remove(index, "192.0.2.1/24"), remove(index, "2001:db8::1/64")]);
         let nowhere = purelb_core::ids::IfIndex(4711);
         apply_all(&mut applier, vec![remove(nowhere, "192.0.2.1/24")]);
         apply_all(&mut applier, vec![put(index, "192.0.2.1/24")]);
@@ -214,10 +163,7 @@ fn failures_have_words_and_do_not_stop_the_rest() {
             vec![
                 put(nowhere, "192.0.2.1/24"),
                 put(index, "192.0.2.2/24"),
-                Op::Put(AddressSpec {
-                    valid: Some(0),
-                    ..spec(index, "192.0.2.3/24")
-                }),
+                Op::Put(AddressSpec { valid: Some(0), ..spec(index, "192.0.2.3/24") }),
                 remove(index, "192.0.2.2/24"),
                 put(index, "192.0.2.4/24"),
             ],
@@ -226,18 +172,12 @@ fn failures_have_words_and_do_not_stop_the_rest() {
         assert!(words(0).contains("no interface 4711"), "{results:?}");
         assert!(words(2).contains("lifetime of 0"), "{results:?}");
         assert!([1, 3, 4].iter().all(|at| results[*at].is_ok()), "{results:?}");
-        assert!(
-            address_on("a0", "192.0.2.2").is_none(),
-            "put, then removed, in order"
-        );
+        assert!(address_on("a0", "192.0.2.2").is_none(), "put, then removed, in order");
         assert!(address_on("a0", "192.0.2.4").is_some());
 
         std::fs::write("/proc/sys/net/ipv6/conf/a0/disable_ipv6", "1").unwrap();
         let refused = apply(&mut applier(), vec![put(index, "2001:db8::1/64")]);
-        assert!(
-            refused[0].as_ref().unwrap_err().contains("disable_ipv6"),
-            "{refused:?}"
-        );
+        assert!(refused[0].as_ref().unwrap_err().contains("disable_ipv6"), "{refused:?}");
     });
 }
 
@@ -247,23 +187,15 @@ fn the_prefix_route_can_be_switched() {
         let index = pair("a0", "a1");
         let mut applier = applier();
         for wanted in [true, false, true] {
-            let ops = ["192.0.2.10/24", "2001:db8::10/64"].map(|vip| {
-                Op::Put(AddressSpec {
-                    no_prefix_route: wanted,
-                    ..spec(index, vip)
-                })
-            });
+            let ops = ["192.0.2.10/24", "2001:db8::10/64"]
+                .map(|vip| Op::Put(AddressSpec { no_prefix_route: wanted, ..spec(index, vip) }));
             apply_all(&mut applier, ops.to_vec());
             for vip in ["192.0.2.10", "2001:db8::10"] {
                 let shown = address_on("a0", vip).unwrap();
                 assert_eq!(shown.get("noprefixroute").is_some(), wanted, "{shown}");
             }
             let routes = crate::ns::ip_json("route show dev a0");
-            let present = routes
-                .as_array()
-                .unwrap()
-                .iter()
-                .any(|r| r["dst"] == "192.0.2.0/24");
+            let present = routes.as_array().unwrap().iter().any(|r| r["dst"] == "192.0.2.0/24");
             assert_eq!(present, !wanted, "{routes}");
         }
     });
@@ -274,10 +206,7 @@ fn removing_the_first_of_a_subnet_keeps_the_others() {
     isolated(|| async {
         let index = pair("a0", "a1");
         let mut applier = applier();
-        apply_all(
-            &mut applier,
-            (1..=4).map(|n| put(index, &format!("192.0.2.{n}/24"))).collect(),
-        );
+        apply_all(&mut applier, (1..=4).map(|n| put(index, &format!("192.0.2.{n}/24"))).collect());
         ip("addr add 192.0.2.200/24 dev a0");
         apply_all(&mut applier, vec![remove(index, "192.0.2.1/24")]);
         let left: Vec<_> = addresses_on("a0")
@@ -286,10 +215,7 @@ fn removing_the_first_of_a_subnet_keeps_the_others() {
             .map(|a| a["local"].as_str().unwrap().to_owned())
             .collect();
         assert_eq!(left.len(), 4, "{left:?}");
-        assert!(
-            left.contains(&"192.0.2.200".to_owned()),
-            "the operator's went too: {left:?}"
-        );
+        assert!(left.contains(&"192.0.2.200".to_owned()), "the operator's went too: {left:?}");
     });
 }
 
@@ -300,10 +226,7 @@ fn an_expiring_primary_spares_an_operators_address() {
         let index = pair("a0", "a1");
         apply_all(
             &mut applier(),
-            vec![Op::Put(AddressSpec {
-                valid: Some(1),
-                ..spec(index, "192.0.2.1/24")
-            })],
+            vec![Op::Put(AddressSpec { valid: Some(1), ..spec(index, "192.0.2.1/24") })],
         );
         ip("addr add 192.0.2.200/24 dev a0");
         until("our address expired", Duration::from_secs(10), || {

@@ -27,13 +27,8 @@ fn an_operators_address_is_left_alone() {
         ip("-6 addr add 2001:db8::10/64 dev a0 nodad");
         ip("-6 addr add 2001:db8::11/128 dev a0 nodad valid_lft 500 preferred_lft 500");
         let before = shown();
-        let foreign = [
-            "192.0.2.10/24",
-            "192.0.2.11/24",
-            "192.0.2.12/32",
-            "2001:db8::10/64",
-            "2001:db8::11/128",
-        ];
+        let foreign =
+            ["192.0.2.10/24", "192.0.2.11/24", "192.0.2.12/32", "2001:db8::10/64", "2001:db8::11/128"];
         let mut applier = applier();
 
         for address in foreign {
@@ -59,10 +54,7 @@ fn ours_goes_and_theirs_stays() {
     isolated(|| async {
         let index = pair("a0", "a1");
         let mut applier = applier();
-        apply_all(
-            &mut applier,
-            vec![put(index, "192.0.2.1/24"), put(index, "2001:db8::1/64")],
-        );
+        apply_all(&mut applier, vec![put(index, "192.0.2.1/24"), put(index, "2001:db8::1/64")]);
         ip("addr add 192.0.2.2/24 dev a0");
         let results = apply(
             &mut applier,
@@ -75,10 +67,7 @@ fn ours_goes_and_theirs_stays() {
         );
         let fine: Vec<bool> = results.iter().map(Result::is_ok).collect();
         assert_eq!(fine, [true, false, false, true], "{results:?}");
-        let left: Vec<_> = addresses_on("a0")
-            .into_iter()
-            .filter(|a| a["scope"] == "global")
-            .collect();
+        let left: Vec<_> = addresses_on("a0").into_iter().filter(|a| a["scope"] == "global").collect();
         assert_eq!(left.len(), 1, "{left:?}");
     });
 }
@@ -90,18 +79,10 @@ fn ipv6_of_ours_with_another_length_has_to_go_first() {
         let mut applier = applier();
         apply_all(&mut applier, vec![put(index, "2001:db8::1/64")]);
         let refused = apply(&mut applier, vec![put(index, "2001:db8::1/128")]);
-        assert!(
-            refused[0].as_ref().unwrap_err().contains("has it as /64"),
-            "{refused:?}"
-        );
-        apply_all(
-            &mut applier,
-            vec![remove(index, "2001:db8::1/64"), put(index, "2001:db8::1/128")],
-        );
+        assert!(refused[0].as_ref().unwrap_err().contains("has it as /64"), "{refused:?}");
+        apply_all(&mut applier, vec![remove(index, "2001:db8::1/64"), put(index, "2001:db8::1/128")]);
         // IPv4 can have both.
-        let other = Op::Put(AddressSpec {
-            ..spec(index, "192.0.2.1/32")
-        });
+        let other = Op::Put(AddressSpec { ..spec(index, "192.0.2.1/32") });
         apply_all(&mut applier, vec![put(index, "192.0.2.1/24"), other]);
     });
 }

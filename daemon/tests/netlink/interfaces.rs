@@ -3,20 +3,16 @@
 use purelb_core::io::{AddressSpec, Op};
 
 use crate::ns::{
-    address_on, addresses_on, applier, apply_all, index_of, ip, ip_json, ip_succeeds, isolated, name, pair,
-    spec,
+    DEADLINE, address_on, addresses_on, applier, apply_all, index_of, ip, ip_json, ip_succeeds, isolated,
+    name, pair, spec, until,
 };
 
 fn ensure(interface: &str) -> Op {
-    Op::EnsureDummy {
-        name: name(interface),
-    }
+    Op::EnsureDummy { name: name(interface) }
 }
 
 fn discard(interface: &str) -> Op {
-    Op::RemoveDummy {
-        name: name(interface),
-    }
+    Op::RemoveDummy { name: name(interface) }
 }
 
 fn exists(interface: &str) -> bool {
@@ -27,11 +23,7 @@ fn exists(interface: &str) -> bool {
 fn made_where_there_is_none_and_quiet() {
     isolated(|| async {
         // The kernel of the test machine may or may not have the driver.
-        let kind = if ip_succeeds("link add probe0 type dummy") {
-            "dummy"
-        } else {
-            "bridge"
-        };
+        let kind = if ip_succeeds("link add probe0 type dummy") { "dummy" } else { "bridge" };
         let mut applier = applier();
         apply_all(&mut applier, vec![ensure("kube-lb0")]);
         let link = ip_json("link show dev kube-lb0")[0].clone();
@@ -39,12 +31,9 @@ fn made_where_there_is_none_and_quiet() {
         assert_eq!(link["ifalias"], "purelb", "{link}");
         let flags = link["flags"].to_string();
         assert!(flags.contains("\"UP\"") && flags.contains("NOARP"), "{link}");
-        assert!(
-            addresses_on("kube-lb0").is_empty(),
-            "no link-local address of its own"
-        );
+        assert!(addresses_on("kube-lb0").is_empty(), "no link-local address of its own");
 
-        // Addresses of remote pools: for ever, with their route, usable at once.
+        // Addresses of remote pools: for ever, with their route.
         let index = index_of("kube-lb0");
         let remote = |address| {
             Op::Put(AddressSpec {
@@ -55,12 +44,13 @@ fn made_where_there_is_none_and_quiet() {
                 ..spec(index, address)
             })
         };
-        apply_all(
-            &mut applier,
-            vec![remote("203.0.113.7/32"), remote("2001:db8:1::7/128")],
-        );
-        let six = address_on("kube-lb0", "2001:db8:1::7").unwrap();
-        assert!(six.get("tentative").is_none(), "{six}");
+        apply_all(&mut applier, vec![remote("203.0.113.7/32"), remote("2001:db8:1::7/128")]);
+        // Without anybody to ask it is settled as soon as the kernel gets to it.
+        until("no duplicate address detection", DEADLINE, || {
+            let six = address_on("kube-lb0", "2001:db8:1::7").unwrap();
+            if six.get("tentative").is_none() { Ok(()) } else { Err(six) }
+        })
+        .await;
         let local = ip_json("route get 203.0.113.7");
         assert_eq!(local[0]["type"], "local", "{local}");
     });
@@ -91,6 +81,7 @@ fn an_existing_one_is_adopted_and_never_removed() {
         let link = ip_json("link show dev kube-lb0")[0].clone();
         assert!(link["flags"].to_string().contains("\"UP\""), "{link}");
         assert_eq!(link["ifalias"], "mine", "{link}");
+        assert!(!link["flags"].to_string().contains("NOARP"), "only brought up: {link}");
         apply_all(&mut applier, vec![discard("kube-lb0")]);
         assert!(exists("kube-lb0"));
     });

@@ -1,10 +1,12 @@
 //! Which addresses are ours, with and without the kernel's help.
 
+use std::time::Duration;
+
 use purelb_core::io::{AddressSpec, Op};
 use purelbd::netlink::{Applier, MarkMode, Marks, MonitorSettings};
 
 use crate::mirror::Mirror;
-use crate::ns::{addresses_on, apply, apply_all, ip, isolated, pair, put, remove, spec};
+use crate::ns::{DEADLINE, addresses_on, apply, apply_all, ip, isolated, pair, put, remove, spec, until};
 
 fn record(directory: &tempfile::TempDir) -> Marks {
     let marks = Marks::open(&MarkMode::Record, directory.path()).unwrap();
@@ -15,12 +17,7 @@ fn record(directory: &tempfile::TempDir) -> Marks {
 async fn ours(marks: &Marks) -> Vec<String> {
     let mut mirror = Mirror::start_with(MonitorSettings::default(), 64, marks.clone());
     mirror.until("a dump", |m| m.dumps == 1).await;
-    mirror
-        .addresses
-        .values()
-        .filter(|a| a.ours)
-        .map(|a| a.net.to_string())
-        .collect()
+    mirror.addresses.values().filter(|a| a.ours).map(|a| a.net.to_string()).collect()
 }
 
 #[test]
@@ -29,11 +26,7 @@ fn the_kernel_is_found_to_mark_or_not() {
         let directory = tempfile::tempdir().unwrap();
         // Linux 5.18 and later; asked by a probe while loopback is down, and by looking
         // once it is up.
-        let release = nix::sys::utsname::uname()
-            .unwrap()
-            .release()
-            .to_string_lossy()
-            .into_owned();
+        let release = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
         let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
         let version = (numbers.next().unwrap(), numbers.next().unwrap());
         let by_probe = Marks::open(&MarkMode::Detect, directory.path()).unwrap();
@@ -53,31 +46,18 @@ fn a_record_knows_ours_also_after_a_restart() {
         let marks = record(&directory);
         let mut mirror = Mirror::start_with(MonitorSettings::default(), 64, marks.clone());
         let mut applier = Applier::open(marks).unwrap();
-        apply_all(
-            &mut applier,
-            vec![put(index, "192.0.2.1/24"), put(index, "2001:db8::1/64")],
-        );
-        mirror
-            .until("both ours", |m| {
-                m.addresses.values().filter(|a| a.ours).count() == 2
-            })
-            .await;
+        apply_all(&mut applier, vec![put(index, "192.0.2.1/24"), put(index, "2001:db8::1/64")]);
+        mirror.until("both ours", |m| m.addresses.values().filter(|a| a.ours).count() == 2).await;
 
         let restarted = record(&directory);
         assert_eq!(ours(&restarted).await, ["192.0.2.1/24", "2001:db8::1/64"]);
         let mut applier = Applier::open(restarted.clone()).unwrap();
-        let refused = apply(
-            &mut applier,
-            vec![remove(index, "192.0.2.200/24"), put(index, "192.0.2.200/24")],
-        );
+        let refused =
+            apply(&mut applier, vec![remove(index, "192.0.2.200/24"), put(index, "192.0.2.200/24")]);
         assert!(refused.iter().all(Result::is_err), "{refused:?}");
         apply_all(
             &mut applier,
-            vec![
-                put(index, "192.0.2.1/24"),
-                remove(index, "192.0.2.1/24"),
-                put(index, "192.0.2.3/24"),
-            ],
+            vec![put(index, "192.0.2.1/24"), remove(index, "192.0.2.1/24"), put(index, "192.0.2.3/24")],
         );
         assert_eq!(ours(&restarted).await, ["192.0.2.3/24", "2001:db8::1/64"]);
     });
@@ -92,20 +72,19 @@ fn an_operators_address_in_place_of_ours_is_not_taken_for_it() {
         let mut applier = Applier::open(marks.clone()).unwrap();
         apply_all(
             &mut applier,
-            vec![Op::Put(AddressSpec {
-                no_prefix_route: false,
-                ..spec(index, "192.0.2.1/24")
-            })],
+            vec![Op::Put(AddressSpec { no_prefix_route: false, ..spec(index, "192.0.2.1/24") })],
         );
         // Creation times are in hundredths of a second: theirs must come later.
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        let put_at = std::time::Instant::now();
+        until("the kernel's clock to move on", DEADLINE, || {
+            let passed = put_at.elapsed();
+            if passed > Duration::from_millis(20) { Ok(()) } else { Err(passed) }
+        })
+        .await;
         ip("addr del 192.0.2.1/24 dev a0");
         ip("addr add 192.0.2.1/24 dev a0");
         assert!(ours(&marks).await.is_empty());
-        let refused = apply(
-            &mut applier,
-            vec![remove(index, "192.0.2.1/24"), put(index, "192.0.2.1/24")],
-        );
+        let refused = apply(&mut applier, vec![remove(index, "192.0.2.1/24"), put(index, "192.0.2.1/24")]);
         assert!(refused.iter().all(Result::is_err), "{refused:?}");
         assert!(addresses_on("a0").iter().any(|a| a["local"] == "192.0.2.1"));
     });
@@ -121,10 +100,7 @@ fn what_cannot_be_recorded_is_not_added() {
         let path = directory.path().to_owned();
         directory.close().unwrap();
         let refused = apply(&mut applier, vec![put(index, "192.0.2.1/24")]);
-        assert!(
-            refused[0].as_ref().unwrap_err().contains("cannot be recorded"),
-            "{refused:?}"
-        );
+        assert!(refused[0].as_ref().unwrap_err().contains("cannot be recorded"), "{refused:?}");
         assert!(addresses_on("a0").iter().all(|a| a["local"] != "192.0.2.1"));
         // The directory is back: so is the address.
         std::fs::create_dir(&path).unwrap();

@@ -74,11 +74,8 @@ impl Mirror {
                 self.dumps += 1;
                 self.log.clear();
                 self.links = dump.links.into_iter().map(|link| (link.index, link)).collect();
-                self.addresses = dump
-                    .addresses
-                    .into_iter()
-                    .map(|facts| ((facts.index, facts.net), facts))
-                    .collect();
+                self.addresses =
+                    dump.addresses.into_iter().map(|facts| ((facts.index, facts.net), facts)).collect();
                 self.routes = dump.default_routes;
             }
             Input::Link(Update::Set(link)) => {

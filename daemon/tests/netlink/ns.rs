@@ -23,11 +23,7 @@ where
 {
     let thread = std::thread::spawn(move || {
         enter_new_namespace();
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(test());
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test());
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
@@ -57,10 +53,7 @@ impl Other {
             tell.send(nix::unistd::gettid().to_string()).unwrap();
             queue.into_iter().for_each(|job| job());
         });
-        Self {
-            jobs,
-            tid: told.recv().expect("the other namespace's thread ended at once"),
-        }
+        Self { jobs, tid: told.recv().expect("the other namespace's thread ended at once") }
     }
 
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
@@ -80,36 +73,24 @@ impl Other {
 
     /// A cable: `here` in this namespace, `there` in the other one, both up.
     pub(crate) fn cable(&self, here: &str, there: &str) {
-        ip(&format!(
-            "link add {here} type veth peer name {there} netns {}",
-            self.tid
-        ));
+        ip(&format!("link add {here} type veth peer name {there} netns {}", self.tid));
         ip(&format!("link set {here} up"));
         self.ip(&format!("link set {there} up"));
     }
 }
 
 fn run_ip(arguments: &[&str]) -> std::process::Output {
-    Command::new("ip")
-        .args(arguments)
-        .output()
-        .expect("`ip` could not be run: install iproute2")
+    Command::new("ip").args(arguments).output().expect("`ip` could not be run: install iproute2")
 }
 
 /// `ip` in the calling thread's namespace; it must succeed.
 pub(crate) fn ip(command: &str) {
     let output = run_ip(&command.split_whitespace().collect::<Vec<_>>());
-    assert!(
-        output.status.success(),
-        "ip {command}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "ip {command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 pub(crate) fn ip_succeeds(command: &str) -> bool {
-    run_ip(&command.split_whitespace().collect::<Vec<_>>())
-        .status
-        .success()
+    run_ip(&command.split_whitespace().collect::<Vec<_>>()).status.success()
 }
 
 pub(crate) fn ip_json(command: &str) -> Value {
@@ -127,10 +108,7 @@ pub(crate) fn ip_json(command: &str) -> Value {
 pub(crate) fn addresses_on(interface: &str) -> Vec<Value> {
     let shown = ip_json(&format!("addr show dev {interface}"));
     let links = shown.as_array().unwrap();
-    links
-        .iter()
-        .flat_map(|link| link["addr_info"].as_array().cloned().unwrap_or_default())
-        .collect()
+    links.iter().flat_map(|link| link["addr_info"].as_array().cloned().unwrap_or_default()).collect()
 }
 
 pub(crate) fn address_on(interface: &str, ip: &str) -> Option<Value> {
@@ -176,10 +154,7 @@ pub(crate) fn put(index: IfIndex, address: &str) -> Op {
 }
 
 pub(crate) fn remove(index: IfIndex, address: &str) -> Op {
-    Op::Remove {
-        index,
-        net: net(address),
-    }
+    Op::Remove { index, net: net(address) }
 }
 
 pub(crate) fn applier() -> Applier {
@@ -217,10 +192,7 @@ pub(crate) async fn until<T: std::fmt::Debug>(
 ) {
     let started = Instant::now();
     while let Err(state) = look() {
-        assert!(
-            started.elapsed() < within,
-            "{what}: not within {within:?}; last seen: {state:#?}"
-        );
+        assert!(started.elapsed() < within, "{what}: not within {within:?}; last seen: {state:#?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

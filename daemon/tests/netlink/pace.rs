@@ -41,10 +41,7 @@ fn a_thousand_addresses() {
             timed(&format!("{family}: add"), all(index, address, put));
             assert_eq!(addresses_on("a0").len(), before + COUNT);
             timed(&format!("{family}: refresh"), all(index, address, put));
-            timed(
-                &format!("{family}: refresh one of"),
-                vec![put(index, &address(7))],
-            );
+            timed(&format!("{family}: refresh one of"), vec![put(index, &address(7))]);
             timed(&format!("{family}: remove"), all(index, address, remove));
             assert_eq!(addresses_on("a0").len(), before);
         }
@@ -69,10 +66,7 @@ fn the_thread_answers_every_operation_in_order() {
                 other => panic!("expected the answer to {expected}, got {other:?}"),
             }
         }
-        println!(
-            "300 operations in 30 batches through the thread: {:?}",
-            started.elapsed()
-        );
+        println!("300 operations in 30 batches through the thread: {:?}", started.elapsed());
         handle.finish();
     });
 }

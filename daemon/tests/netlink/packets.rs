@@ -24,18 +24,11 @@ fn capture() -> Socket {
 }
 
 fn mac_of(interface: &str) -> String {
-    ip_json(&format!("link show dev {interface}"))[0]["address"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    ip_json(&format!("link show dev {interface}"))[0]["address"].as_str().unwrap().to_owned()
 }
 
 fn mac_text(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect::<Vec<_>>()
-        .join(":")
+    bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
 }
 
 fn vip(text: &str) -> Vip {
@@ -46,9 +39,7 @@ fn vip(text: &str) -> Vip {
 fn next_frame<T>(socket: &mut Socket, pick: impl Fn(&SlicedPacket<'_>) -> Option<T>) -> T {
     let mut buffer = [0; 2048];
     loop {
-        let length = socket
-            .read(&mut buffer)
-            .expect("the frame did not arrive within 5 s");
+        let length = socket.read(&mut buffer).expect("the frame did not arrive within 5 s");
         let parsed = SlicedPacket::from_ethernet(&buffer[..length]);
         if let Some(found) = parsed.ok().and_then(|packet| pick(&packet)) {
             return found;
@@ -67,13 +58,7 @@ fn frames_arrive_as_an_independent_parser_reads_them() {
         let mut seen = other.run(capture);
 
         let sent = announcer.carry_out(7, vip("192.0.2.10"), index);
-        assert_eq!(
-            sent,
-            Input::Announced {
-                id: 7,
-                result: Ok(())
-            }
-        );
+        assert_eq!(sent, Input::Announced { id: 7, result: Ok(()) });
         for operation in [ArpOperation::REQUEST, ArpOperation::REPLY] {
             let (destination, sender, sender_ip, target_ip) = next_frame(&mut seen, |packet| {
                 let NetSlice::Arp(arp) = packet.net.as_ref()? else {
@@ -137,22 +122,13 @@ fn a_client_with_a_stale_cache_learns_the_new_place() {
         for address in ["192.0.2.10", "2001:db8::10"] {
             // As after the old owner answered a moment ago, and as long ago.
             for state in ["reachable", "stale"] {
-                client.ip(&format!(
-                    "neigh replace {address} lladdr 02:00:00:00:00:99 dev b0 nud {state}"
-                ));
-                assert_eq!(
-                    client.run(move || cached(address)).as_deref(),
-                    Some("02:00:00:00:00:99")
-                );
+                client.ip(&format!("neigh replace {address} lladdr 02:00:00:00:00:99 dev b0 nud {state}"));
+                assert_eq!(client.run(move || cached(address)).as_deref(), Some("02:00:00:00:00:99"));
                 announcer.announce(vip(address), index).unwrap();
                 let here = mac_of("a0");
                 until(&format!("{address} ({state}) at its new place"), DEADLINE, || {
                     let now = client.run(move || cached(address));
-                    if now.as_deref() == Some(here.as_str()) {
-                        Ok(())
-                    } else {
-                        Err(now)
-                    }
+                    if now.as_deref() == Some(here.as_str()) { Ok(()) } else { Err(now) }
                 })
                 .await;
             }
@@ -171,12 +147,7 @@ fn where_nothing_can_be_announced_says_why() {
         ip("link set tun0 up");
         let mirror = Mirror::start().await;
         let announcer = Announcer::open(mirror.monitor.links()).unwrap();
-        let refused = |index| {
-            announcer
-                .announce(vip("192.0.2.10"), index)
-                .unwrap_err()
-                .to_string()
-        };
+        let refused = |index| announcer.announce(vip("192.0.2.10"), index).unwrap_err().to_string();
         assert!(refused(index_of("lo")).contains("no Ethernet address"));
         assert!(refused(index_of("tun0")).contains("no Ethernet address"));
         assert!(refused(index_of("bridge0")).contains("no ARP"));
@@ -185,15 +156,6 @@ fn where_nothing_can_be_announced_says_why() {
         assert!(refused(index_of("a0")).contains("a0 is down"));
         ip("link del a0");
         let answer = announcer.carry_out(3, vip("2001:db8::1"), IfIndex(4711));
-        assert!(
-            matches!(
-                answer,
-                Input::Announced {
-                    id: 3,
-                    result: Err(_)
-                }
-            ),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Input::Announced { id: 3, result: Err(_) }), "{answer:?}");
     });
 }

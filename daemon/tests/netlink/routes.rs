@@ -7,11 +7,7 @@ use crate::mirror::Mirror;
 use crate::ns::{index_of, ip, isolated, pair};
 
 fn route(family: Family, metric: u32, index: IfIndex) -> DefaultRoute {
-    DefaultRoute {
-        family,
-        metric,
-        index,
-    }
+    DefaultRoute { family, metric, index }
 }
 
 fn two_links() -> (IfIndex, IfIndex) {
@@ -34,11 +30,7 @@ fn both_families_with_metrics() {
 
         ip("route add default via 198.51.100.254 metric 50");
         ip("-6 route add default via 2001:db8:a::fe dev a0 metric 20");
-        let three = [
-            route(Family::V4, 50, b),
-            route(Family::V4, 100, a),
-            route(Family::V6, 20, a),
-        ];
+        let three = [route(Family::V4, 50, b), route(Family::V4, 100, a), route(Family::V6, 20, a)];
         mirror.until("three", |m| m.routes == three).await;
 
         ip("route del default via 192.0.2.254 metric 100");
@@ -66,9 +58,7 @@ fn every_next_hop_counts() {
         mirror.until("two hops in each family", |m| m.routes == all).await;
         // One leg of the IPv6 route goes; the other stays.
         ip("-6 route del default metric 7 via 2001:db8:a::fe dev a0");
-        mirror
-            .until("one hop less", |m| m.routes == [all[0], all[1], all[3]])
-            .await;
+        mirror.until("one hop less", |m| m.routes == [all[0], all[1], all[3]]).await;
     });
 }
 
@@ -84,15 +74,8 @@ fn other_tables_kinds_and_sources_do_not_count() {
         ip("-6 route add default from 2001:db8:a::/64 via 2001:db8:a::fe dev a0");
         ip("route add 0.0.0.0/1 via 192.0.2.254");
         ip("route add default via 192.0.2.254 metric 3");
-        mirror
-            .until("the one that counts", |m| m.routes == [route(Family::V4, 3, a)])
-            .await;
-        assert_eq!(
-            mirror.log.iter().filter(|l| l.contains("DefaultRoutes")).count(),
-            1,
-            "{:#?}",
-            mirror.log
-        );
+        mirror.until("the one that counts", |m| m.routes == [route(Family::V4, 3, a)]).await;
+        assert_eq!(mirror.log.iter().filter(|l| l.contains("DefaultRoutes")).count(), 1, "{:#?}", mirror.log);
     });
 }
 
@@ -107,12 +90,8 @@ fn routes_that_vanish_silently_are_noticed() {
         let mut mirror = Mirror::start().await;
         assert_eq!(mirror.routes, both);
         ip("link set a0 down");
-        mirror
-            .until("the link's route gone", |m| m.routes == [both[1]])
-            .await;
+        mirror.until("the link's route gone", |m| m.routes == [both[1]]).await;
         ip("addr del 198.51.100.1/24 dev b0");
-        mirror
-            .until("the address's route gone", |m| m.routes.is_empty())
-            .await;
+        mirror.until("the address's route gone", |m| m.routes.is_empty()).await;
     });
 }
