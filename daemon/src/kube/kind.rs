@@ -1,6 +1,7 @@
 //! What the follower needs to know of a kind of object, and how pages and events are
 //! read: one object that cannot be read is passed over, all others count.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
@@ -58,8 +59,11 @@ pub(crate) trait Kind: Send + 'static {
         std::future::ready(())
     }
 
-    /// After a complete listing was handed over.
-    fn listed(&mut self) {}
+    /// The object was deleted, whether or not it was told.
+    fn gone(&mut self, _key: &Self::Key) {}
+
+    /// After a complete listing, in which these were, was handed over.
+    fn listed(&mut self, _seen: &HashSet<Self::Key>) {}
 }
 
 /// One object of a page or an event.

@@ -128,6 +128,14 @@ async fn resources_of_another_shape() -> Result<()> {
     bench.handle.relist(Source::ServiceGroups);
     bench.view.holds("listed", |s| s.listed(Source::ServiceGroups) == 2).await?;
     assert!(bench.view.now().groups.contains_key("good"));
+    let wrong: Vec<_> =
+        bench.handle.group_problems().into_iter().map(|p| (p.object.to_string(), p.field)).collect();
+    assert!(wrong.contains(&("purelb-system/good".into(), "spec.local.v4pool.pool".into())), "{wrong:?}");
+    change(&bench.admin, &mk_group("good", "192.0.2.0/28")).await?;
+    bench
+        .view
+        .holds("put right", |_| !bench.handle.group_problems().iter().any(|p| p.object.name() == "good"))
+        .await?;
     assert_eq!(bench.handle.counters().task_panics.get(), 0);
     Ok(())
 }
