@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
@@ -182,7 +182,7 @@ pub struct Bench {
     pub handle: KubeHandle,
     pub view: View,
     pub admin: Client,
-    pub dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -209,7 +209,7 @@ impl Bench {
         let view = View::collect(receiver);
         let access = Access::kubeconfig(proxy.kubeconfig("daemon", "daemon", dir.path())?);
         let handle = purelbd::kube::start(mk_config(access, tuning), inputs).await?;
-        let bench = Bench { api, proxy, handle, view, admin, dir };
+        let bench = Bench { api, proxy, handle, view, admin, _dir: dir };
         bench.view.holds("everything is listed", Seen::whole).await?;
         bench.watching().await?;
         Ok(bench)
@@ -230,10 +230,6 @@ impl Bench {
 
     pub fn services(&self, namespace: &str) -> Api<Service> {
         Api::namespaced(self.admin.clone(), namespace)
-    }
-
-    pub fn nodes(&self) -> Api<Node> {
-        Api::all(self.admin.clone())
     }
 
     pub async fn my_lease(&self) -> Result<Lease> {
