@@ -32,9 +32,5 @@ fn main() -> io::Result<ExitCode> {
             eprintln!("wrote {}", path.display());
         }
     }
-    Ok(if stale {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if stale { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

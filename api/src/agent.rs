@@ -28,35 +28,20 @@ fn wrong<T>(field: &str, message: impl ToString) -> Result<T, Wrong> {
 /// half understood could otherwise configure nodes it was not written for.
 pub fn facts(object: &LBNodeAgent) -> AgentFacts {
     let key = object_key(object);
-    let problem = |key: &ObjectKey, (field, message): Wrong| ConfigProblem {
-        object: key.clone(),
-        field,
-        message,
-    };
+    let problem =
+        |key: &ObjectKey, (field, message): Wrong| ConfigProblem { object: key.clone(), field, message };
     match selector(object.spec.node_selector.as_ref()) {
         Ok(selector) => {
             let config = config(&object.spec.local).map_err(|w| problem(&key, w));
-            AgentFacts {
-                key,
-                selector,
-                config,
-            }
+            AgentFacts { key, selector, config }
         }
-        Err(w) => AgentFacts {
-            config: Err(problem(&key, w)),
-            selector: nothing(),
-            key,
-        },
+        Err(w) => AgentFacts { config: Err(problem(&key, w)), selector: nothing(), key },
     }
 }
 
 /// Matches no node: a label cannot both be there and not.
 fn nothing() -> Selector {
-    let on = |operator| Requirement {
-        key: "purelb.io/nothing".into(),
-        operator,
-        values: BTreeSet::new(),
-    };
+    let on = |operator| Requirement { key: "purelb.io/nothing".into(), operator, values: BTreeSet::new() };
     Selector {
         match_expressions: vec![on(Operator::Exists), on(Operator::DoesNotExist)],
         ..Selector::default()
@@ -88,11 +73,7 @@ fn selector(raw: Option<&LabelSelector>) -> Result<Selector, Wrong> {
             (Operator::Exists | Operator::DoesNotExist, false) => {
                 return wrong(&format!("{at}.values"), "Exists and DoesNotExist take no values");
             }
-            _ => selector.match_expressions.push(Requirement {
-                key: e.key.clone(),
-                operator,
-                values,
-            }),
+            _ => selector.match_expressions.push(Requirement { key: e.key.clone(), operator, values }),
         }
     }
     Ok(selector)
@@ -156,18 +137,8 @@ fn garp(raw: Option<&GarpSpec>) -> Result<GarpConfig, Wrong> {
     let Ok(count @ 1..=10) = u32::try_from(raw.count) else {
         return wrong(&format!("{AT}.count"), "must be from 1 to 10");
     };
-    let interval = one_of(
-        AT,
-        ("intervalMs", raw.interval_ms),
-        ("interval", raw.interval.as_deref()),
-        100,
-    )?;
-    let delay = one_of(
-        AT,
-        ("delayMs", raw.delay_ms),
-        ("initialDelay", raw.initial_delay.as_deref()),
-        0,
-    )?;
+    let interval = one_of(AT, ("intervalMs", raw.interval_ms), ("interval", raw.interval.as_deref()), 100)?;
+    let delay = one_of(AT, ("delayMs", raw.delay_ms), ("initialDelay", raw.initial_delay.as_deref()), 0)?;
     Ok(GarpConfig {
         enabled: raw.enabled,
         count,
@@ -189,26 +160,17 @@ fn one_of(
         None => None,
         Some(Ok(d)) if allowed.contains(&d) => Some(d),
         Some(_) => {
-            return wrong(
-                &format!("{at}.{ms_name}"),
-                format!("must be from {least} to 5000"),
-            );
+            return wrong(&format!("{at}.{ms_name}"), format!("must be from {least} to 5000"));
         }
     };
     let text = match text.map(parse_duration) {
         None => None,
         Some(Some(d)) if allowed.contains(&d) => Some(d),
         Some(Some(_)) => {
-            return wrong(
-                &format!("{at}.{text_name}"),
-                format!("must be from {least}ms to 5s"),
-            );
+            return wrong(&format!("{at}.{text_name}"), format!("must be from {least}ms to 5s"));
         }
         Some(None) => {
-            return wrong(
-                &format!("{at}.{text_name}"),
-                "must be a duration such as 500ms or 1.5s",
-            );
+            return wrong(&format!("{at}.{text_name}"), "must be a duration such as 500ms or 1.5s");
         }
     };
     match (ms, text) {
@@ -257,10 +219,7 @@ fn address(at: &str, raw: Option<&AddressSpec>, defaults: AddressOptions) -> Res
     let Some(raw) = raw else { return Ok(defaults) };
     let seconds = |name: &str, value: i64| match u32::try_from(value) {
         Ok(n) if n <= i32::MAX.unsigned_abs() => Ok(n),
-        _ => wrong(
-            &format!("{at}.{name}"),
-            "must be a number of seconds from 0 to 2147483647",
-        ),
+        _ => wrong(&format!("{at}.{name}"), "must be a number of seconds from 0 to 2147483647"),
     };
     let valid = match raw.valid_lifetime {
         None => defaults.valid,

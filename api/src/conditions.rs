@@ -58,27 +58,15 @@ mod tests {
     #[test]
     fn changes_are_told_and_times_follow_the_status() {
         let at = |s: i64| Timestamp::from_second(s).unwrap();
-        let good = Finding {
-            kind: ACCEPTED,
-            holds: true,
-            reason: "Parsed",
-            message: "",
-            generation: Some(1),
-        };
+        let good =
+            Finding { kind: ACCEPTED, holds: true, reason: "Parsed", message: "", generation: Some(1) };
         let mut list = Vec::new();
         assert!(set(&mut list, &good, at(1)));
         assert!(!set(&mut list, &good, at(2)), "the same again is no change");
-        let reworded = Finding {
-            message: "m",
-            ..good.clone()
-        };
+        let reworded = Finding { message: "m", ..good.clone() };
         assert!(set(&mut list, &reworded, at(3)));
         assert_eq!(list[0].last_transition_time, Time(at(1)), "still true since then");
-        let bad = Finding {
-            holds: false,
-            reason: "ParseFailed",
-            ..good
-        };
+        let bad = Finding { holds: false, reason: "ParseFailed", ..good };
         assert!(set(&mut list, &bad, at(4)));
         assert_eq!((list.len(), list[0].status.as_str()), (1, "False"));
         assert_eq!(list[0].last_transition_time, Time(at(4)));

@@ -24,14 +24,8 @@ impl CrdFile {
 /// All definitions, as shipped.
 pub fn all() -> Vec<CrdFile> {
     vec![
-        CrdFile {
-            name: "servicegroups.yaml",
-            crd: finish(ServiceGroup::crd()),
-        },
-        CrdFile {
-            name: "lbnodeagents.yaml",
-            crd: finish(LBNodeAgent::crd()),
-        },
+        CrdFile { name: "servicegroups.yaml", crd: finish(ServiceGroup::crd()) },
+        CrdFile { name: "lbnodeagents.yaml", crd: finish(LBNodeAgent::crd()) },
     ]
 }
 

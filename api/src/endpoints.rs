@@ -12,14 +12,8 @@ pub fn facts(slice: &EndpointSlice) -> Option<EndpointFacts> {
     let namespace = slice.namespace()?;
     let service = ObjectKey::of(&namespace, slice.labels().get(SERVICE_NAME)?).ok()?;
     let nodes = slice.endpoints.iter().flatten().filter(|e| takes_traffic(e));
-    let nodes = nodes
-        .filter_map(|e| NodeName::new(e.node_name.as_deref()?).ok())
-        .collect();
-    Some(EndpointFacts {
-        slice: ObjectKey::of(&namespace, &slice.name_any()).ok()?,
-        service,
-        nodes,
-    })
+    let nodes = nodes.filter_map(|e| NodeName::new(e.node_name.as_deref()?).ok()).collect();
+    Some(EndpointFacts { slice: ObjectKey::of(&namespace, &slice.name_any()).ok()?, service, nodes })
 }
 
 /// Ready, or still serving while it terminates. Both absent mean yes, as the
@@ -60,10 +54,7 @@ mod tests {
         assert_eq!((read.slice.as_str(), read.service.as_str()), ("d/web-1", "d/web"));
         let nodes: Vec<&str> = read.nodes.iter().map(NodeName::as_str).collect();
         assert_eq!(nodes, ["leaving", "published", "ready", "unsaid"]);
-        let orphan = EndpointSlice {
-            metadata: Default::default(),
-            ..slice
-        };
+        let orphan = EndpointSlice { metadata: Default::default(), ..slice };
         assert_eq!(facts(&orphan), None);
     }
 }

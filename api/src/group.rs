@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use ipnet::IpNet;
 use kube::ResourceExt;
 use purelb_core::facts::{ConfigProblem, GroupFacts, PoolType, RangeFacts};
+use purelb_core::pools::{Aggregation, Group, GroupName, PoolText, Range, RangeError, Rules};
 use purelb_core::{Family, ObjectKey};
 
-use crate::range::{Range, parse_subnet};
 use crate::servicegroup::{AddressPool, ExternalSource, NetboxSource, PoolSet, SecretKey, ServiceGroup};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,24 +26,16 @@ pub enum Source {
     External(External),
 }
 
-/// Ranges kept in the cluster, in declaration order per family.
+/// Ranges kept in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranges {
     pub announce: PoolType,
-    pub v4: Vec<Pool>,
-    pub v6: Vec<Pool>,
+    /// The ranges, IPv4 first, in declaration order, with what the allocator does
+    /// with them.
+    pub group: Group,
     pub skip_ipv6_dad: bool,
     pub multi_pool: bool,
     pub balance_pools: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool {
-    pub range: Range,
-    /// Masked; contains the range.
-    pub subnet: IpNet,
-    /// Prefix length for the interface; `None` = `default`.
-    pub aggregation: Option<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,19 +54,6 @@ pub struct External {
     pub announce: PoolType,
 }
 
-impl Ranges {
-    pub fn of(&self, family: Family) -> &[Pool] {
-        match family {
-            Family::V4 => &self.v4,
-            Family::V6 => &self.v6,
-        }
-    }
-
-    pub fn all(&self) -> impl Iterator<Item = &Pool> {
-        self.v4.iter().chain(&self.v6)
-    }
-}
-
 impl GroupConfig {
     pub fn announce(&self) -> PoolType {
         match &self.source {
@@ -88,42 +66,44 @@ impl GroupConfig {
     /// The part a node needs.
     pub fn facts(&self) -> GroupFacts {
         let ranges = match &self.source {
-            Source::Ranges(ranges) => ranges
-                .all()
-                .map(|p| RangeFacts {
-                    subnet: p.subnet,
-                    aggregation: p.aggregation,
-                })
-                .collect(),
+            Source::Ranges(ranges) => ranges.group.ranges().iter().map(range_facts).collect(),
             Source::Netbox(_) | Source::External(_) => Vec::new(),
         };
-        GroupFacts {
-            name: self.key.name().to_owned(),
-            pool: self.announce(),
-            ranges,
-        }
+        GroupFacts { name: self.key.name().to_owned(), pool: self.announce(), ranges }
     }
+}
+
+fn range_facts(range: &Range) -> RangeFacts {
+    let aggregation = match range.aggregation() {
+        Aggregation::Subnet => None,
+        Aggregation::Prefix(length) => Some(length),
+    };
+    RangeFacts { subnet: range.subnet(), aggregation }
 }
 
 /// Says which field is wrong, with the path a user finds in the object.
 struct Check<'a> {
     key: &'a ObjectKey,
+    created: i64,
+    rules: &'a Rules,
 }
 
 impl Check<'_> {
     fn wrong<T>(&self, field: impl Into<String>, message: impl ToString) -> Result<T, ConfigProblem> {
-        Err(ConfigProblem {
-            object: self.key.clone(),
-            field: field.into(),
-            message: message.to_string(),
-        })
+        Err(ConfigProblem { object: self.key.clone(), field: field.into(), message: message.to_string() })
+    }
+
+    fn range<T>(&self, RangeError { field, problem }: RangeError) -> Result<T, ConfigProblem> {
+        self.wrong(field, problem)
     }
 }
 
-/// Reads a group, or says what is wrong with it.
-pub fn parse(object: &ServiceGroup) -> Result<GroupConfig, ConfigProblem> {
+/// Reads a group, or says what is wrong with it. `rules`: which addresses are never
+/// given; a range with none left is refused.
+pub fn parse(object: &ServiceGroup, rules: &Rules) -> Result<GroupConfig, ConfigProblem> {
     let key = object_key(object);
-    let check = Check { key: &key };
+    let created = object.creation_timestamp().map_or(0, |t| t.0.as_second());
+    let check = Check { key: &key, created, rules };
     let spec = &object.spec;
     let source = match (&spec.local, &spec.remote, &spec.netbox, &spec.external) {
         (Some(set), None, None, None) => Source::Ranges(ranges(&check, "spec.local", set, PoolType::Local)?),
@@ -159,21 +139,19 @@ pub(crate) fn object_key<K: ResourceExt>(object: &K) -> ObjectKey {
 }
 
 fn ranges(check: &Check<'_>, at: &str, set: &PoolSet, announce: PoolType) -> Result<Ranges, ConfigProblem> {
-    let v4 = family_ranges(check, at, Family::V4, set.v4pool.as_ref(), &set.v4pools)?;
-    let v6 = family_ranges(check, at, Family::V6, set.v6pool.as_ref(), &set.v6pools)?;
-    if v4.is_empty() && v6.is_empty() {
+    let mut ranges = family_ranges(check, at, Family::V4, set.v4pool.as_ref(), &set.v4pools)?;
+    ranges.extend(family_ranges(check, at, Family::V6, set.v6pool.as_ref(), &set.v6pools)?);
+    if ranges.is_empty() {
         return check.wrong(at, "give at least one of v4pool, v4pools, v6pool and v6pools");
     }
     if set.multi_pool && set.balance_pools {
-        return check.wrong(
-            format!("{at}.multiPool"),
-            "multiPool and balancePools exclude each other",
-        );
+        return check.wrong(format!("{at}.multiPool"), "multiPool and balancePools exclude each other");
     }
+    let name = GroupName::from(check.key.clone());
+    let group = Group::new(name, check.created, ranges).or_else(|e| check.range(e))?;
     Ok(Ranges {
         announce,
-        v4,
-        v6,
+        group,
         skip_ipv6_dad: set.skip_ipv6_dad,
         multi_pool: set.multi_pool,
         balance_pools: set.balance_pools,
@@ -186,61 +164,22 @@ fn family_ranges(
     family: Family,
     one: Option<&AddressPool>,
     many: &[AddressPool],
-) -> Result<Vec<Pool>, ConfigProblem> {
+) -> Result<Vec<Range>, ConfigProblem> {
     let (single, plural) = match family {
         Family::V4 => ("v4pool", "v4pools"),
         Family::V6 => ("v6pool", "v6pools"),
     };
-    if let Some(one) = one {
-        if !many.is_empty() {
-            return check.wrong(
-                format!("{at}.{single}"),
-                format!("{single} and {plural} exclude each other"),
-            );
-        }
-        return Ok(vec![pool(check, &format!("{at}.{single}"), family, one)?]);
-    }
-    let mut found: Vec<Pool> = Vec::with_capacity(many.len());
-    for (i, raw) in many.iter().enumerate() {
-        let field = format!("{at}.{plural}[{i}]");
-        let pool = pool(check, &field, family, raw)?;
-        // Two ranges that share an address would give it out twice.
-        if let Some((j, other)) = found
-            .iter()
-            .enumerate()
-            .find(|(_, p)| p.range.overlaps(pool.range))
-        {
-            let message = format!("{} overlaps {plural}[{j}], which is {}", pool.range, other.range);
-            return check.wrong(format!("{field}.pool"), message);
-        }
-        found.push(pool);
-    }
-    Ok(found)
-}
-
-fn pool(check: &Check<'_>, at: &str, family: Family, raw: &AddressPool) -> Result<Pool, ConfigProblem> {
-    let range = match Range::parse(&raw.pool) {
-        Ok(range) if range.family() == family => range,
-        Ok(range) => return check.wrong(format!("{at}.pool"), format!("{range} is not {family}")),
-        Err(e) => return check.wrong(format!("{at}.pool"), e),
+    let read = |field: String, raw: &AddressPool| {
+        let text = PoolText { pool: &raw.pool, subnet: &raw.subnet, aggregation: &raw.aggregation };
+        Range::parse(&field, text, family, check.rules).or_else(|e| check.range(e))
     };
-    let subnet = match parse_subnet(&raw.subnet) {
-        Ok(net) if Family::of(net.addr()) == family => net,
-        Ok(net) => return check.wrong(format!("{at}.subnet"), format!("{net} is not {family}")),
-        Err(e) => return check.wrong(format!("{at}.subnet"), e),
-    };
-    if !range.lies_in(subnet) {
-        return check.wrong(
-            format!("{at}.pool"),
-            format!("{range} does not lie inside the subnet {subnet}"),
-        );
+    match one {
+        Some(_) if !many.is_empty() => {
+            check.wrong(format!("{at}.{single}"), format!("{single} and {plural} exclude each other"))
+        }
+        Some(one) => Ok(vec![read(format!("{at}.{single}"), one)?]),
+        None => many.iter().enumerate().map(|(i, raw)| read(format!("{at}.{plural}[{i}]"), raw)).collect(),
     }
-    let aggregation = aggregation(check, at, &raw.aggregation, family.bits())?;
-    Ok(Pool {
-        range,
-        subnet,
-        aggregation,
-    })
 }
 
 fn aggregation(check: &Check<'_>, at: &str, text: &str, bits: u8) -> Result<Option<u8>, ConfigProblem> {
@@ -257,10 +196,7 @@ fn aggregation(check: &Check<'_>, at: &str, text: &str, bits: u8) -> Result<Opti
 }
 
 fn netbox(check: &Check<'_>, raw: &NetboxSource) -> Result<Netbox, ConfigProblem> {
-    let rest = raw
-        .url
-        .strip_prefix("https://")
-        .or_else(|| raw.url.strip_prefix("http://"));
+    let rest = raw.url.strip_prefix("https://").or_else(|| raw.url.strip_prefix("http://"));
     if rest.is_none_or(|r| r.is_empty() || r.starts_with('/')) {
         return check.wrong("spec.netbox.url", "must be an http or https address");
     }
@@ -268,16 +204,8 @@ fn netbox(check: &Check<'_>, raw: &NetboxSource) -> Result<Netbox, ConfigProblem
         return check.wrong("spec.netbox.tenant", "may not be empty");
     }
     let aggregation = aggregation(check, "spec.netbox", &raw.aggregation, 128)?;
-    let token = raw
-        .token_secret
-        .as_ref()
-        .map(|SecretKey { name, key }| (name.clone(), key.clone()));
-    Ok(Netbox {
-        url: raw.url.clone(),
-        tenant: raw.tenant.clone(),
-        aggregation,
-        token,
-    })
+    let token = raw.token_secret.as_ref().map(|SecretKey { name, key }| (name.clone(), key.clone()));
+    Ok(Netbox { url: raw.url.clone(), tenant: raw.tenant.clone(), aggregation, token })
 }
 
 fn external(check: &Check<'_>, raw: &ExternalSource) -> Result<External, ConfigProblem> {
@@ -292,11 +220,7 @@ fn external(check: &Check<'_>, raw: &ExternalSource) -> Result<External, ConfigP
         "remote" => PoolType::Remote,
         _ => return check.wrong("spec.external.announce", "must be `local` or `remote`"),
     };
-    Ok(External {
-        provider: raw.provider.clone(),
-        socket: raw.socket.clone(),
-        announce,
-    })
+    Ok(External { provider: raw.provider.clone(), socket: raw.socket.clone(), announce })
 }
 
 #[cfg(test)]

@@ -21,17 +21,9 @@ use crate::schema;
     status = "LBNodeAgentStatus",
     derive = "PartialEq",
     doc = "How the nodes it selects take part in announcing addresses. Read only from the namespace purelb is installed in.",
-    printcolumn(
-        name = "LocalInterface",
-        type_ = "string",
-        json_path = ".spec.local.localInterface"
-    ),
+    printcolumn(name = "LocalInterface", type_ = "string", json_path = ".spec.local.localInterface"),
     printcolumn(name = "Interfaces", type_ = "string", json_path = ".spec.local.interfaces"),
-    printcolumn(
-        name = "DummyInterface",
-        type_ = "string",
-        json_path = ".spec.local.dummyInterface"
-    ),
+    printcolumn(name = "DummyInterface", type_ = "string", json_path = ".spec.local.dummyInterface"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

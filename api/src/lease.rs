@@ -13,7 +13,8 @@
 //! what it understands, up to fixed bounds, and drops the rest.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
@@ -22,12 +23,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt;
 use purelb_core::facts::LeaseFacts;
 use purelb_core::io::LeaseContent;
+use purelb_core::pools::Span;
 use purelb_core::{InstanceId, NodeName, Vip};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::names;
-use crate::range::{Range, number};
 
 /// As many subnets as a reader keeps.
 pub const MOST_SUBNETS: usize = 256;
@@ -53,29 +54,18 @@ pub fn facts(lease: &Lease) -> Result<LeaseFacts, LeaseProblem> {
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|s| s.holder_identity.clone()).unwrap_or_default();
     if holder != node.as_str() {
-        return Err(LeaseProblem::HeldByAnother {
-            node,
-            holder: holder.chars().take(64).collect(),
-        });
+        return Err(LeaseProblem::HeldByAnother { node, holder: holder.chars().take(64).collect() });
     }
     let get = |key: &str| lease.annotations().get(key).map(String::as_str);
     Ok(LeaseFacts {
         instance: get(names::INSTANCE).and_then(|t| InstanceId::new(t).ok()),
-        duration_seconds: spec
-            .and_then(|s| s.lease_duration_seconds)
-            .unwrap_or_default()
-            .into(),
-        renewal: spec
-            .and_then(|s| s.renew_time.as_ref())
-            .map(renewal_mark)
-            .unwrap_or_default(),
+        duration_seconds: spec.and_then(|s| s.lease_duration_seconds).unwrap_or_default().into(),
+        renewal: spec.and_then(|s| s.renew_time.as_ref()).map(renewal_mark).unwrap_or_default(),
         subnets: get(names::SUBNETS).map(decode_subnets).unwrap_or_default(),
         // Whatever it says, whoever wrote it wants no addresses there.
         draining: get(names::DRAINING).map(|t| t.chars().take(64).collect()),
         announced: get(names::ANNOUNCED).map(decode_announced),
-        control_endpoint: get(names::CONTROL_ENDPOINT)
-            .filter(|t| is_endpoint(t))
-            .map(str::to_owned),
+        control_endpoint: get(names::CONTROL_ENDPOINT).filter(|t| is_endpoint(t)).map(str::to_owned),
         node,
     })
 }
@@ -212,7 +202,14 @@ pub fn encode_announced(vips: &BTreeSet<Vip>) -> String {
 }
 
 fn follows(a: Vip, b: Vip) -> bool {
-    a.family() == b.family() && number(a).checked_add(1) == Some(number(b))
+    next(a.ip()) == Some(b.ip())
+}
+
+fn next(ip: IpAddr) -> Option<IpAddr> {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|n| IpAddr::V4(Ipv4Addr::from(n))),
+        IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|n| IpAddr::V6(Ipv6Addr::from(n))),
+    }
 }
 
 /// The first [`MOST_ANNOUNCED`] addresses; what is none is dropped.
@@ -228,11 +225,9 @@ pub fn decode_announced(text: &str) -> BTreeSet<Vip> {
         if entry.contains('/') {
             continue;
         }
-        match Range::parse(entry) {
-            Ok(range) => found.extend((0..room as u128).map_while(|i| range.nth(i))),
-            // An IPv4 address written as IPv6 is no range, but still an address.
-            Err(_) => found.extend(entry.parse::<Vip>().ok()),
-        }
+        let Ok(span) = entry.parse::<Span>() else { continue };
+        let addresses = iter::successors(Some(span.first()), |ip| next(*ip).filter(|n| *n <= span.last()));
+        found.extend(addresses.take(room).map(Vip::new));
     }
     found
 }

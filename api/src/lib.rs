@@ -20,7 +20,6 @@ pub mod lbnodeagent;
 pub mod lease;
 pub mod names;
 pub mod node;
-pub mod range;
 mod schema;
 pub mod service;
 #[expect(

@@ -32,14 +32,7 @@ mod tests {
         }))
         .unwrap();
         let read = facts(&node).unwrap();
-        assert_eq!(
-            (
-                read.name.as_str(),
-                read.uid.as_str(),
-                read.labels["zone"].as_str()
-            ),
-            ("n1", "u", "a")
-        );
+        assert_eq!((read.name.as_str(), read.uid.as_str(), read.labels["zone"].as_str()), ("n1", "u", "a"));
         assert!(read.out_of_service);
         node.spec = None;
         assert!(!facts(&node).unwrap().out_of_service);

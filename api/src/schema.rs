@@ -52,16 +52,8 @@ fn pool_rules(family: Family) -> Value {
          int(self.aggregation.substring(1)) >= 8 && int(self.aggregation.substring(1)) <= {bits})"
     );
     json!([
-        rule(
-            ".pool",
-            &pool_ok,
-            &format!("pool must be an {family} prefix, a range from-to, or one address")
-        ),
-        rule(
-            ".subnet",
-            &subnet_ok,
-            &format!("subnet must be an {family} prefix such as address/length")
-        ),
+        rule(".pool", &pool_ok, &format!("pool must be an {family} prefix, a range from-to, or one address")),
+        rule(".subnet", &subnet_ok, &format!("subnet must be an {family} prefix such as address/length")),
         rule(".pool", &inside, "pool must lie inside subnet"),
         rule(
             ".aggregation",

@@ -20,10 +20,7 @@ pub struct Classes {
 
 impl Default for Classes {
     fn default() -> Self {
-        Self {
-            class: names::DEFAULT_CLASS.to_owned(),
-            default_announcer: true,
-        }
+        Self { class: names::DEFAULT_CLASS.to_owned(), default_announcer: true }
     }
 }
 
@@ -74,16 +71,8 @@ pub fn addresses(service: &Service) -> impl Iterator<Item = Vip> + '_ {
 }
 
 fn announcing(annotations: &BTreeMap<String, String>) -> BTreeMap<Vip, Slot> {
-    let of = |family| {
-        annotations
-            .get(names::announcing(family))
-            .map(|t| slots::decode(t, family))
-    };
-    [Family::V4, Family::V6]
-        .into_iter()
-        .filter_map(of)
-        .flatten()
-        .collect()
+    let of = |family| annotations.get(names::announcing(family)).map(|t| slots::decode(t, family));
+    [Family::V4, Family::V6].into_iter().filter_map(of).flatten().collect()
 }
 
 #[cfg(test)]

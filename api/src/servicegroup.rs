@@ -24,36 +24,11 @@ use crate::schema;
     printcolumn(name = "IPAM", type_ = "string", json_path = ".status.ipam"),
     printcolumn(name = "Allocated-V4", type_ = "integer", json_path = ".status.allocatedIPv4"),
     printcolumn(name = "Allocated-V6", type_ = "integer", json_path = ".status.allocatedIPv6"),
-    printcolumn(
-        name = "Addresses",
-        type_ = "string",
-        json_path = ".status.addresses",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Available-V4",
-        type_ = "integer",
-        json_path = ".status.availableIPv4",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Available-V6",
-        type_ = "integer",
-        json_path = ".status.availableIPv6",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Namespaces",
-        type_ = "string",
-        json_path = ".spec.namespaces",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Enforced",
-        type_ = "boolean",
-        json_path = ".spec.enforceNamespaces",
-        priority = 1
-    ),
+    printcolumn(name = "Addresses", type_ = "string", json_path = ".status.addresses", priority = 1),
+    printcolumn(name = "Available-V4", type_ = "integer", json_path = ".status.availableIPv4", priority = 1),
+    printcolumn(name = "Available-V6", type_ = "integer", json_path = ".status.availableIPv6", priority = 1),
+    printcolumn(name = "Namespaces", type_ = "string", json_path = ".spec.namespaces", priority = 1),
+    printcolumn(name = "Enforced", type_ = "boolean", json_path = ".spec.enforceNamespaces", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(

@@ -17,10 +17,7 @@ pub const MOST_SLOTS: usize = 1024;
 /// two for one address the later counts.
 pub fn decode(text: &str, family: Family) -> BTreeMap<Vip, Slot> {
     let slots = text.split_ascii_whitespace().filter_map(slot);
-    slots
-        .filter(|(vip, _)| vip.family() == family)
-        .take(MOST_SLOTS)
-        .collect()
+    slots.filter(|(vip, _)| vip.family() == family).take(MOST_SLOTS).collect()
 }
 
 /// The node's name is before the first comma and the address after the last, since
@@ -28,10 +25,7 @@ pub fn decode(text: &str, family: Family) -> BTreeMap<Vip, Slot> {
 fn slot(entry: &str) -> Option<(Vip, Slot)> {
     let (node, rest) = entry.split_once(',')?;
     let (interface, ip) = rest.rsplit_once(',')?;
-    let slot = Slot {
-        node: NodeName::new(node).ok()?,
-        interface: IfName::new(interface).ok()?,
-    };
+    let slot = Slot { node: NodeName::new(node).ok()?, interface: IfName::new(interface).ok()? };
     Some((ip.parse().ok()?, slot))
 }
 
@@ -49,11 +43,7 @@ pub fn encode(slots: &BTreeMap<Vip, Slot>) -> String {
 /// all others stay.
 pub fn merge(text: &str, family: Family, ours: &BTreeMap<Vip, Slot>) -> String {
     let mut all = decode(text, family);
-    all.extend(
-        ours.iter()
-            .filter(|(vip, _)| vip.family() == family)
-            .map(|(v, s)| (*v, s.clone())),
-    );
+    all.extend(ours.iter().filter(|(vip, _)| vip.family() == family).map(|(v, s)| (*v, s.clone())));
     encode(&all)
 }
 

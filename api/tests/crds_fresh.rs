@@ -12,16 +12,8 @@ fn shipped_definitions_are_fresh_and_complete() {
     for file in crds::all() {
         let path = dir.join(file.name);
         let shipped = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            shipped == file.yaml(),
-            "{} is stale: run `make crds`",
-            path.display()
-        );
-        assert!(
-            list.contains(&format!("- {}\n", file.name)),
-            "{} is not in kustomization.yaml",
-            file.name
-        );
+        assert!(shipped == file.yaml(), "{} is stale: run `make crds`", path.display());
+        assert!(list.contains(&format!("- {}\n", file.name)), "{} is not in kustomization.yaml", file.name);
     }
 }
 

@@ -54,7 +54,8 @@ impl AdapterStats {
 
     fn took(&self, time: Duration) {
         let seconds = time.as_secs_f64();
-        let bucket = LATENCY_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(LATENCY_BOUNDS.len());
+        let bucket =
+            LATENCY_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(LATENCY_BOUNDS.len());
         self.latency[bucket].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.latency_micros.fetch_add(micros, Ordering::Relaxed);
@@ -130,7 +131,9 @@ impl Outside for Adapters {
                 }
                 Effect::WriteLease(write) => self.kube.write_lease(write),
                 Effect::DeleteLease => self.kube.delete_lease(),
-                Effect::WriteSlot { service, vip, interface } => self.kube.write_slot(service, vip, interface),
+                Effect::WriteSlot { service, vip, interface } => {
+                    self.kube.write_slot(service, vip, interface)
+                }
                 Effect::Event(event) => self.kube.event(event),
                 Effect::Relist(Source::Kernel) => self.monitor.resync(),
                 Effect::Relist(source) => self.kube.relist(source),

@@ -70,8 +70,7 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
     let applier = ApplierHandle::spawn(Applier::open(marks).context("netlink")?, inputs.clone())?;
     let kube = kube::start(kube_config(&config, node, instance), inputs).await?;
     let stats = Arc::new(AdapterStats::default());
-    let reading =
-        Reading { adapters: stats.clone(), monitor: monitor.handle(), kube: kube.counters() };
+    let reading = Reading { adapters: stats.clone(), monitor: monitor.handle(), kube: kube.counters() };
     let adapters = Adapters::new(applier, announcer, monitor.handle(), kube, stats);
     let follow = Followers { notifier: Notifier::new(Systemd, watchdog()) };
     let (driver, handle) = Driver::new(Engine::new(engine), queue, adapters, follow, mark)?;
@@ -101,11 +100,7 @@ fn monitor_error(ended: Result<(), MonitorError>) -> anyhow::Error {
     }
 }
 
-fn kube_config(
-    config: &Config,
-    node: purelb_core::NodeName,
-    instance: InstanceId,
-) -> KubeConfig {
+fn kube_config(config: &Config, node: purelb_core::NodeName, instance: InstanceId) -> KubeConfig {
     let settings = &config.kubernetes;
     let given = |path: &std::path::PathBuf| (!path.as_os_str().is_empty()).then(|| path.clone());
     let credentials = match given(&settings.token_file) {
@@ -159,7 +154,8 @@ fn reload(sources: &Sources, applied: &watch::Sender<Arc<Config>>, log: &LogHand
 fn differences(a: &Config, b: &Config) -> Vec<String> {
     let json = |config| serde_json::to_value(config).unwrap_or_default();
     let (a, b) = (json(a), json(b));
-    let at = |value: &serde_json::Value, key: &str| value.pointer(&format!("/{}", key.replace('.', "/"))).cloned();
+    let at =
+        |value: &serde_json::Value, key: &str| value.pointer(&format!("/{}", key.replace('.', "/"))).cloned();
     config::keys().into_iter().filter(|key| at(&a, key) != at(&b, key)).collect()
 }
 

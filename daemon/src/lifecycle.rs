@@ -51,9 +51,13 @@ impl Signals {
                 }
             };
             match mode {
-                Shutdown::Graceful => info!("told to stop: handing everything over; once more to withdraw at once"),
+                Shutdown::Graceful => {
+                    info!("told to stop: handing everything over; once more to withdraw at once")
+                }
                 Shutdown::Now => info!("told to stop again: withdrawing at once"),
-                Shutdown::Leave => info!("told to leave: addresses and Lease stay for the process that follows"),
+                Shutdown::Leave => {
+                    info!("told to leave: addresses and Lease stay for the process that follows")
+                }
             }
             systemd::stopping(&mut Systemd);
             if let Err(error) = handle.shutdown(mode).await {

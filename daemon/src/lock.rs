@@ -29,8 +29,13 @@ impl Lock {
         let path = runtime.join(FILE);
         let fail = |error| LockError::Io { path: path.clone(), error };
         fs::create_dir_all(runtime).map_err(fail)?;
-        let file =
-            OpenOptions::new().create(true).truncate(false).write(true).read(true).open(&path).map_err(fail)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .read(true)
+            .open(&path)
+            .map_err(fail)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut file) => {
                 // For the message above, no more: the lock is what counts.
@@ -39,7 +44,8 @@ impl Lock {
                 Ok(Self { _file: file })
             }
             Err((_, Errno::EWOULDBLOCK)) => {
-                let pid = fs::read_to_string(&path).map_or_else(|_| "unknown".into(), |t| t.trim().to_owned());
+                let pid =
+                    fs::read_to_string(&path).map_or_else(|_| "unknown".into(), |t| t.trim().to_owned());
                 Err(LockError::Held { path, pid })
             }
             Err((_, errno)) => Err(fail(errno.into())),

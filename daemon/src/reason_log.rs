@@ -65,7 +65,10 @@ fn line(view: &VipView, before: Option<&Reason>) {
 }
 
 fn on_the_way(before: &Reason) -> bool {
-    matches!(before, Reason::Pending { missing: Missing::Sources(_) | Missing::Lease } | Reason::Fenced { .. })
+    matches!(
+        before,
+        Reason::Pending { missing: Missing::Sources(_) | Missing::Lease } | Reason::Fenced { .. }
+    )
 }
 
 fn fence(before: &FenceView, after: &FenceView) {

@@ -94,15 +94,15 @@ pub fn stopping(manager: &mut impl Manager) {
 /// The protocol wants CLOCK_MONOTONIC here, not the clock of the engine.
 fn monotonic_nanos() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    time.map_or_else(|_| clock::now().as_nanos(), |t| {
-        u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec()).unwrap_or(0)
-    })
+    time.map_or_else(
+        |_| clock::now().as_nanos(),
+        |t| u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec()).unwrap_or(0),
+    )
 }
 
 /// One line for `systemctl status`.
 pub fn status(picture: &Snapshot) -> String {
-    let announcing =
-        picture.vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. })).count();
+    let announcing = picture.vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. })).count();
     let held = picture.vips.iter().filter(|v| v.on_interface.is_some()).count();
     let live = picture.members.iter().filter(|m| m.live).count();
     if picture.stopping {

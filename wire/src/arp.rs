@@ -67,9 +67,7 @@ impl Packet {
     /// The packet in an untagged frame from its sender to `destination`.
     pub fn frame(&self, destination: MacAddr) -> [u8; FRAME_LEN] {
         let mut frame = [0; FRAME_LEN];
-        let (header, packet) = frame
-            .split_first_chunk_mut()
-            .expect("a frame is longer than its header");
+        let (header, packet) = frame.split_first_chunk_mut().expect("a frame is longer than its header");
         ethernet::write_header(header, destination, self.sender_mac, ethernet::TYPE_ARP);
         packet[..2].copy_from_slice(&HARDWARE_ETHERNET.to_be_bytes());
         packet[2..4].copy_from_slice(&PROTOCOL_IPV4.to_be_bytes());
@@ -101,12 +99,6 @@ pub fn gratuitous_reply(vip: Ipv4Addr, mac: MacAddr) -> [u8; FRAME_LEN] {
 }
 
 fn gratuitous(operation: Operation, vip: Ipv4Addr, mac: MacAddr, target_mac: MacAddr) -> [u8; FRAME_LEN] {
-    let packet = Packet {
-        operation,
-        sender_mac: mac,
-        sender_ip: vip,
-        target_mac,
-        target_ip: vip,
-    };
+    let packet = Packet { operation, sender_mac: mac, sender_ip: vip, target_mac, target_ip: vip };
     packet.frame(MacAddr::BROADCAST)
 }

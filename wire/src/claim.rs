@@ -31,10 +31,7 @@ pub enum Kind {
 impl Kind {
     /// Sent to tell everybody, not because somebody asked.
     pub fn is_announcement(self) -> bool {
-        matches!(
-            self,
-            Self::GarpRequest | Self::GarpReply | Self::UnsolicitedAdvertisement { .. }
-        )
+        matches!(self, Self::GarpRequest | Self::GarpReply | Self::UnsolicitedAdvertisement { .. })
     }
 }
 
@@ -107,10 +104,7 @@ fn seen_arp(packet: &arp::Packet) -> Seen {
     let mac = packet.sender_mac;
     if packet.sender_ip.is_unspecified() {
         return match packet.operation {
-            Operation::Request => Seen::Probe {
-                ip: packet.target_ip.into(),
-                mac,
-            },
+            Operation::Request => Seen::Probe { ip: packet.target_ip.into(), mac },
             Operation::Reply => Seen::Other,
         };
     }
@@ -120,33 +114,20 @@ fn seen_arp(packet: &arp::Packet) -> Seen {
         (Operation::Request, false) => Kind::ArpRequestSender,
         (Operation::Reply, false) => Kind::ArpReply,
     };
-    Seen::Claim(Claim {
-        ip: packet.sender_ip.into(),
-        mac,
-        kind,
-    })
+    Seen::Claim(Claim { ip: packet.sender_ip.into(), mac, kind })
 }
 
 fn seen_ndp(message: &ndp::Message, frame_source: MacAddr) -> Seen {
-    let claim = |ip: std::net::Ipv6Addr, mac, kind| {
-        Seen::Claim(Claim {
-            ip: ip.into(),
-            mac,
-            kind,
-        })
-    };
+    let claim = |ip: std::net::Ipv6Addr, mac, kind| Seen::Claim(Claim { ip: ip.into(), mac, kind });
     match message.body {
-        Body::Solicitation if message.is_dad_probe() => Seen::Probe {
-            ip: message.target.into(),
-            mac: frame_source,
-        },
+        Body::Solicitation if message.is_dad_probe() => {
+            Seen::Probe { ip: message.target.into(), mac: frame_source }
+        }
         // Without the option nobody learns the asker's address.
-        Body::Solicitation => message.link_layer.map_or(Seen::Other, |mac| {
-            claim(message.source, mac, Kind::SolicitationSource)
-        }),
-        Body::Advertisement {
-            solicited, overrides, ..
-        } => {
+        Body::Solicitation => {
+            message.link_layer.map_or(Seen::Other, |mac| claim(message.source, mac, Kind::SolicitationSource))
+        }
+        Body::Advertisement { solicited, overrides, .. } => {
             let kind = if solicited {
                 Kind::SolicitedAdvertisement { overrides }
             } else {

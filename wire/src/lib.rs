@@ -22,10 +22,7 @@ pub use mac::{MacAddr, ParseMacError};
 pub fn announcement(vip: IpAddr, mac: MacAddr) -> Vec<Vec<u8>> {
     match vip {
         IpAddr::V4(ip) => {
-            vec![
-                arp::gratuitous_request(ip, mac).to_vec(),
-                arp::gratuitous_reply(ip, mac).to_vec(),
-            ]
+            vec![arp::gratuitous_request(ip, mac).to_vec(), arp::gratuitous_reply(ip, mac).to_vec()]
         }
         IpAddr::V6(ip) => vec![ndp::unsolicited_advertisement(ip, mac).to_vec()],
     }

@@ -57,11 +57,7 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     Solicitation,
-    Advertisement {
-        router: bool,
-        solicited: bool,
-        overrides: bool,
-    },
+    Advertisement { router: bool, solicited: bool, overrides: bool },
 }
 
 impl Message {
@@ -110,13 +106,7 @@ impl Message {
             }
             options = rest;
         }
-        Some(Self {
-            source,
-            destination,
-            target,
-            body,
-            link_layer,
-        })
+        Some(Self { source, destination, target, body, link_layer })
     }
 
     /// Whether this asks if an address is taken (duplicate address detection) rather
@@ -131,9 +121,7 @@ impl Message {
 /// they could not.
 pub fn unsolicited_advertisement(vip: Ipv6Addr, mac: MacAddr) -> [u8; ADVERTISEMENT_FRAME_LEN] {
     let mut frame = [0; ADVERTISEMENT_FRAME_LEN];
-    let (header, packet) = frame
-        .split_first_chunk_mut()
-        .expect("a frame is longer than its header");
+    let (header, packet) = frame.split_first_chunk_mut().expect("a frame is longer than its header");
     ethernet::write_header(header, ALL_NODES_MAC, mac, ethernet::TYPE_IPV6);
 
     let (ip, icmp) = packet.split_at_mut(IPV6_LEN);

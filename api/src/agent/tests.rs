@@ -30,15 +30,10 @@ fn an_empty_object_is_the_default() {
 #[test]
 fn interfaces_by_default_route_pattern_or_list() {
     assert_eq!(
-        good(json!({"localInterface": "none", "interfaces": ["eth1", "bond0.100"]}))
-            .interfaces
-            .len(),
+        good(json!({"localInterface": "none", "interfaces": ["eth1", "bond0.100"]})).interfaces.len(),
         2
     );
-    assert_eq!(
-        good(json!({"localInterface": "^en.*"})).auto,
-        AutoInterface::Pattern("^en.*".into())
-    );
+    assert_eq!(good(json!({"localInterface": "^en.*"})).auto, AutoInterface::Pattern("^en.*".into()));
     assert_eq!(good(json!({"dummyInterface": "lb1"})).dummy.as_str(), "lb1");
 }
 
@@ -64,63 +59,25 @@ fn lifetimes() {
     }}));
     assert_eq!(
         read.local_address,
-        AddressOptions {
-            valid: Some(600),
-            preferred: Some(600),
-            no_prefix_route: true
-        }
+        AddressOptions { valid: Some(600), preferred: Some(600), no_prefix_route: true }
     );
-    assert_eq!(
-        read.dummy_address,
-        AddressOptions {
-            valid: None,
-            preferred: None,
-            no_prefix_route: true
-        }
-    );
+    assert_eq!(read.dummy_address, AddressOptions { valid: None, preferred: None, no_prefix_route: true });
 }
 
 #[test]
 fn names_the_field_that_is_wrong() {
     let cases = [
         (json!({"localInterface": "eth["}), "spec.local.localInterface"),
-        (
-            json!({"localInterface": "(a{99}){99}{99}"}),
-            "spec.local.localInterface",
-        ),
-        (
-            json!({"interfaces": ["eth0", "a name"]}),
-            "spec.local.interfaces[1]",
-        ),
+        (json!({"localInterface": "(a{99}){99}{99}"}), "spec.local.localInterface"),
+        (json!({"interfaces": ["eth0", "a name"]}), "spec.local.interfaces[1]"),
         (json!({"interfaces": ["kube-lb0"]}), "spec.local.interfaces"),
-        (
-            json!({"dummyInterface": "much-too-long-a-name"}),
-            "spec.local.dummyInterface",
-        ),
-        (
-            json!({"garpConfig": {"count": 11}}),
-            "spec.local.garpConfig.count",
-        ),
-        (
-            json!({"garpConfig": {"count": -1}}),
-            "spec.local.garpConfig.count",
-        ),
-        (
-            json!({"garpConfig": {"intervalMs": 99}}),
-            "spec.local.garpConfig.intervalMs",
-        ),
-        (
-            json!({"garpConfig": {"interval": "6s"}}),
-            "spec.local.garpConfig.interval",
-        ),
-        (
-            json!({"garpConfig": {"interval": "soon"}}),
-            "spec.local.garpConfig.interval",
-        ),
-        (
-            json!({"garpConfig": {"interval": "1s", "intervalMs": 500}}),
-            "spec.local.garpConfig.interval",
-        ),
+        (json!({"dummyInterface": "much-too-long-a-name"}), "spec.local.dummyInterface"),
+        (json!({"garpConfig": {"count": 11}}), "spec.local.garpConfig.count"),
+        (json!({"garpConfig": {"count": -1}}), "spec.local.garpConfig.count"),
+        (json!({"garpConfig": {"intervalMs": 99}}), "spec.local.garpConfig.intervalMs"),
+        (json!({"garpConfig": {"interval": "6s"}}), "spec.local.garpConfig.interval"),
+        (json!({"garpConfig": {"interval": "soon"}}), "spec.local.garpConfig.interval"),
+        (json!({"garpConfig": {"interval": "1s", "intervalMs": 500}}), "spec.local.garpConfig.interval"),
         (
             json!({"addressConfig": {"localInterface": {"preferredLifetime": 301}}}),
             "spec.local.addressConfig.localInterface.preferredLifetime",
@@ -148,17 +105,8 @@ fn a_wrong_selector_selects_nothing() {
         json!({"key": "zone", "operator": "Like", "values": ["a"]}),
     ] {
         let read = select(e.clone());
-        assert!(
-            !read.selector.matches(&labels) && !read.selector.matches(&BTreeMap::new()),
-            "{e}"
-        );
-        assert!(
-            read.config
-                .unwrap_err()
-                .field
-                .starts_with("spec.nodeSelector.matchExpressions[0]"),
-            "{e}"
-        );
+        assert!(!read.selector.matches(&labels) && !read.selector.matches(&BTreeMap::new()), "{e}");
+        assert!(read.config.unwrap_err().field.starts_with("spec.nodeSelector.matchExpressions[0]"), "{e}");
     }
 }
 
@@ -173,18 +121,7 @@ fn durations_are_exact_and_never_panic() {
     for (text, nanos) in cases {
         assert_eq!(parse_duration(text), nanos.map(Duration::from_nanos), "{text}");
     }
-    for text in [
-        "",
-        "5",
-        "s",
-        ".5s",
-        "5.s",
-        "1..2s",
-        "-1s",
-        "99999999999999999999s",
-        "1h",
-        "1 s",
-    ] {
+    for text in ["", "5", "s", ".5s", "5.s", "1..2s", "-1s", "99999999999999999999s", "1h", "1 s"] {
         assert_eq!(parse_duration(text), None, "{text}");
     }
 }

@@ -37,18 +37,12 @@ fn what_is_written_is_read() {
     let now = at("2026-01-02T03:04:05.678901Z");
     let value = create("purelb-system", &node(), &content(), Some("10.0.0.1:7473"), now);
     assert_eq!(value["metadata"]["name"], "purelb-node-n1");
-    assert_eq!(
-        value["metadata"]["annotations"][names::SUBNETS],
-        "10.0.0.0/24,2001:db8::/64"
-    );
+    assert_eq!(value["metadata"]["annotations"][names::SUBNETS], "10.0.0.0/24,2001:db8::/64");
     assert_eq!(value["spec"]["renewTime"], "2026-01-02T03:04:05.678901Z");
     assert!(value["metadata"]["annotations"].get(names::DRAINING).is_none());
     let lease: Lease = serde_json::from_value(value).unwrap();
     let owner = &lease.metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!(
-        (owner.kind.as_str(), owner.uid.as_str(), owner.controller),
-        ("Node", "u-1", Some(false))
-    );
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("Node", "u-1", Some(false)));
     let read = facts(&lease).unwrap();
     let expected = LeaseFacts {
         node: node(),
@@ -68,20 +62,12 @@ fn a_patch_names_its_version_and_removes_what_is_over() {
     let patch = patch(&node(), &content(), None, at("2026-01-02T03:04:05Z"), "77");
     assert_eq!(patch["metadata"]["resourceVersion"], "77");
     assert!(patch["metadata"]["annotations"][names::DRAINING].is_null());
-    assert!(
-        patch["metadata"]["annotations"]
-            .as_object()
-            .unwrap()
-            .contains_key(names::DRAINING)
-    );
+    assert!(patch["metadata"]["annotations"].as_object().unwrap().contains_key(names::DRAINING));
 }
 
 #[test]
 fn two_renewals_have_two_marks() {
-    let (a, b) = (
-        at("2026-01-02T03:04:05.000001Z"),
-        at("2026-01-02T03:04:05.000002Z"),
-    );
+    let (a, b) = (at("2026-01-02T03:04:05.000001Z"), at("2026-01-02T03:04:05.000002Z"));
     assert_ne!(renewal_mark(&MicroTime(a)), renewal_mark(&MicroTime(b)));
 }
 
@@ -93,10 +79,7 @@ fn an_older_format_is_a_member_that_knows_no_handoffs() {
     }))
     .unwrap();
     let read = facts(&lease).unwrap();
-    assert_eq!(
-        (read.announced, read.draining, read.control_endpoint),
-        (None, None, None)
-    );
+    assert_eq!((read.announced, read.draining, read.control_endpoint), (None, None, None));
 }
 
 #[test]
@@ -105,76 +88,39 @@ fn other_leases_are_not_ours() {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"holderIdentity": holder}}))
             .unwrap()
     };
-    assert!(matches!(
-        facts(&lease("kube-scheduler", json!("n1"))),
-        Err(LeaseProblem::NotANodes(_))
-    ));
-    assert!(matches!(
-        facts(&lease("purelb-node-", json!(""))),
-        Err(LeaseProblem::NotANodes(_))
-    ));
-    assert!(matches!(
-        facts(&lease("purelb-node-n1", json!("n2"))),
-        Err(LeaseProblem::HeldByAnother { .. })
-    ));
-    assert!(matches!(
-        facts(&lease("purelb-node-n1", json!(null))),
-        Err(LeaseProblem::HeldByAnother { .. })
-    ));
+    assert!(matches!(facts(&lease("kube-scheduler", json!("n1"))), Err(LeaseProblem::NotANodes(_))));
+    assert!(matches!(facts(&lease("purelb-node-", json!(""))), Err(LeaseProblem::NotANodes(_))));
+    assert!(matches!(facts(&lease("purelb-node-n1", json!("n2"))), Err(LeaseProblem::HeldByAnother { .. })));
+    assert!(matches!(facts(&lease("purelb-node-n1", json!(null))), Err(LeaseProblem::HeldByAnother { .. })));
 }
 
 #[test]
 fn subnets_are_masked_sorted_as_text_and_once() {
     assert_eq!(
-        encode_subnets(&nets(&[
-            "9.0.0.7/8",
-            "10.0.0.1/24",
-            "10.0.0.2/24",
-            "2001:db8::1/64"
-        ])),
+        encode_subnets(&nets(&["9.0.0.7/8", "10.0.0.1/24", "10.0.0.2/24", "2001:db8::1/64"])),
         "10.0.0.0/24,2001:db8::/64,9.0.0.0/8"
     );
     let read = decode_subnets(
         " 10.0.0.9/24, ,nonsense,10.0.0.0/33,10.0.0.1,::ffff:10.1.0.0/112,::ffff:10.2.0.0/90,2001:db8::5/64",
     );
     assert_eq!(read, nets(&["10.0.0.0/24", "10.1.0.0/16", "2001:db8::/64"]));
-    let many: String = (0..300)
-        .map(|i| format!("10.{}.{}.0/24,", i / 256, i % 256))
-        .collect();
+    let many: String = (0..300).map(|i| format!("10.{}.{}.0/24,", i / 256, i % 256)).collect();
     assert_eq!(decode_subnets(&many).len(), MOST_SUBNETS);
 }
 
 #[test]
 fn announced_runs_are_short_and_bounded() {
-    let set = vips(&[
-        "10.0.0.5",
-        "10.0.0.7",
-        "10.0.0.8",
-        "10.0.0.10",
-        "10.0.0.11",
-        "10.0.0.12",
-        "2001:db8::1",
-    ]);
-    assert_eq!(
-        encode_announced(&set),
-        "10.0.0.5,10.0.0.7,10.0.0.8,10.0.0.10-10.0.0.12,2001:db8::1"
-    );
+    let set =
+        vips(&["10.0.0.5", "10.0.0.7", "10.0.0.8", "10.0.0.10", "10.0.0.11", "10.0.0.12", "2001:db8::1"]);
+    assert_eq!(encode_announced(&set), "10.0.0.5,10.0.0.7,10.0.0.8,10.0.0.10-10.0.0.12,2001:db8::1");
     assert_eq!(encode_announced(&BTreeSet::new()), "");
     assert_eq!(decode_announced(""), BTreeSet::new());
-    assert_eq!(
-        decode_announced("10.0.0.0/24,x,::ffff:10.0.0.1, 10.0.0.2 "),
-        vips(&["10.0.0.1", "10.0.0.2"])
-    );
+    assert_eq!(decode_announced("10.0.0.0/24,x,::ffff:10.0.0.1, 10.0.0.2 "), vips(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(decode_announced("::-ffff::").len(), MOST_ANNOUNCED);
-    let scattered: BTreeSet<Vip> = (0..20_000u128)
-        .map(|i| Vip::new(IpAddr::V6(Ipv6Addr::from(u128::MAX - i * 7919))))
-        .collect();
+    let scattered: BTreeSet<Vip> =
+        (0..20_000u128).map(|i| Vip::new(IpAddr::V6(Ipv6Addr::from(u128::MAX - i * 7919)))).collect();
     let text = encode_announced(&scattered);
-    assert!(
-        text.len() <= LONGEST_ANNOUNCED && text.len() > LONGEST_ANNOUNCED - 50,
-        "{}",
-        text.len()
-    );
+    assert!(text.len() <= LONGEST_ANNOUNCED && text.len() > LONGEST_ANNOUNCED - 50, "{}", text.len());
     assert!(decode_announced(&text).is_subset(&scattered));
 }
 

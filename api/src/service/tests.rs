@@ -27,10 +27,7 @@ fn reads_what_the_allocator_wrote() {
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
     let read = facts(&service(spec, annotations), &Classes::default()).unwrap();
     assert_eq!(read.key.as_str(), "d/web");
-    assert_eq!(
-        read.vips,
-        ["192.0.2.5", "2001:db8::5"].map(|t| t.parse().unwrap()).into()
-    );
+    assert_eq!(read.vips, ["192.0.2.5", "2001:db8::5"].map(|t| t.parse().unwrap()).into());
     assert_eq!((read.pool, read.group.as_deref()), (PoolType::Remote, Some("g")));
     assert!(read.only_local_endpoints && read.prefer_endpoints && read.skip_ipv6_dad);
     assert_eq!(read.slots.len(), 2);
@@ -39,10 +36,7 @@ fn reads_what_the_allocator_wrote() {
 #[test]
 fn foreign_services_are_not_ours() {
     let classes = Classes::default();
-    let strict = Classes {
-        default_announcer: false,
-        ..Classes::default()
-    };
+    let strict = Classes { default_announcer: false, ..Classes::default() };
     let read = |spec: Value, annotations: Value, classes: &Classes| {
         facts(&service(spec, annotations), classes).is_some()
     };
@@ -52,13 +46,6 @@ fn foreign_services_are_not_ours() {
     assert!(read(classed("purelb.io/purelbv2"), ours(), &strict));
     assert!(!read(classed("example.com/other"), ours(), &classes));
     assert!(!read(json!({"type": "ClusterIP"}), ours(), &classes));
-    assert!(
-        !read(json!({"type": "LoadBalancer"}), json!({}), &classes),
-        "allocated by somebody else"
-    );
-    assert!(!read(
-        json!({"type": "LoadBalancer"}),
-        json!({"purelb.io/allocated-by": "Other"}),
-        &classes
-    ));
+    assert!(!read(json!({"type": "LoadBalancer"}), json!({}), &classes), "allocated by somebody else");
+    assert!(!read(json!({"type": "LoadBalancer"}), json!({"purelb.io/allocated-by": "Other"}), &classes));
 }

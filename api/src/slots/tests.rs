@@ -9,10 +9,7 @@ fn vip(text: &str) -> Vip {
 }
 
 fn mk_slot(node: &str, interface: &str) -> Slot {
-    Slot {
-        node: NodeName::new(node).unwrap(),
-        interface: IfName::new(interface).unwrap(),
-    }
+    Slot { node: NodeName::new(node).unwrap(), interface: IfName::new(interface).unwrap() }
 }
 
 #[test]
@@ -31,10 +28,7 @@ fn drops_what_is_no_slot() {
 #[test]
 fn one_slot_per_address_sorted_by_address_not_by_text() {
     let text = "n1,eth0,10.0.0.10 n2,eth0,10.0.0.9 n3,eth1,10.0.0.10";
-    assert_eq!(
-        encode(&decode(text, Family::V4)),
-        "n2,eth0,10.0.0.9 n3,eth1,10.0.0.10"
-    );
+    assert_eq!(encode(&decode(text, Family::V4)), "n2,eth0,10.0.0.9 n3,eth1,10.0.0.10");
 }
 
 #[test]

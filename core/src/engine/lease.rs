@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
+
 use crate::facts::LeaseFacts;
 use crate::ids::Vip;
 use crate::io::{Effect, LeaseContent, LeaseError, Renewed, Source};
@@ -75,9 +77,15 @@ impl Engine {
         self.fence.cause(now).or_else(stale)
     }
 
-    /// The others can read in our Lease that we leave.
-    pub(super) fn leaving_is_published(&self) -> bool {
-        self.lease.written().is_some_and(|c| c.draining.is_some())
+    /// The others can read in our Lease what makes us lose an address: that we leave,
+    /// or that we have its subnet no more. Until then none of them can know it won.
+    pub(super) fn loss_is_published(&self, now: Mono, vip: Vip) -> bool {
+        let Some(written) = self.lease.written() else {
+            return false;
+        };
+        let leaves = !self.leaving() || written.draining.is_some();
+        let has = |subnets: &BTreeSet<IpNet>| subnets.iter().any(|s| s.contains(&vip.ip()));
+        leaves && (!has(&written.subnets) || has(&self.subnets.advertised(now)))
     }
 
     /// A Lease is written once we know what to say in it, whose it is, and which Node
@@ -120,12 +128,7 @@ impl Engine {
     /// said before us, as far as the kernel still has it.
     fn announced_now(&self) -> BTreeSet<Vip> {
         if self.unsynced.is_empty() {
-            return self
-                .vips
-                .iter()
-                .filter(|(v, s)| s.announced() && self.is_local(**v))
-                .map(|(v, _)| *v)
-                .collect();
+            return self.announced.clone();
         }
         let before = self.lease.seen().and_then(|l| l.announced.clone()).unwrap_or_default();
         let ours: BTreeSet<Vip> = self.kernel.ours().map(|a| a.vip()).collect();

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::agents::Standing;
 use crate::announce::Announcer;
-use crate::facts::{AddrFacts, AgentConfig, PoolType};
+use crate::facts::{AddrFacts, AgentConfig, LinkFacts, PoolType};
 use crate::handoff::{Ended, Handoff, Stance, Verdict, View};
 use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
 use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
+use crate::membership::Member;
 use crate::placement::Demand;
 use crate::reason::{Missing, Reason};
 use crate::time::Mono;
@@ -62,10 +63,6 @@ impl VipState {
         announcer.cancel(vip);
         self.announcing = false;
         self.rival = self.announced;
-    }
-
-    pub(super) fn announced(&self) -> bool {
-        self.announced
     }
 
     pub(super) fn reason(&self) -> Option<&Reason> {
@@ -150,6 +147,7 @@ impl Engine {
         let ours: Vec<AddrFacts> = self.kernel.of_vip(vip).filter(|a| a.ours).cloned().collect();
         if demand.is_none() && ours.is_empty() && self.vips.get(&vip).is_none_or(|s| s.changing.is_none()) {
             self.vips.remove(&vip);
+            self.announced.remove(&vip);
             self.wake.set(vip, None);
             self.announcer.cancel(vip);
             return;
@@ -169,6 +167,11 @@ impl Engine {
         let reason = self.explain(now, &state, stance, wish, &ours, remote);
         if let Some(demand) = &demand {
             self.tell(now, vip, demand, &mut state, &reason, remote);
+        }
+        if state.announced && demand.is_some() && !remote {
+            self.announced.insert(vip);
+        } else {
+            self.announced.remove(&vip);
         }
         state.reason = Some(reason);
         state.winner = self.election.winner(vip).cloned();
@@ -195,13 +198,20 @@ impl Engine {
         }
         if let Some(cause) = self.fence_cause(now) {
             let waiting = self.lease.written().is_none() && cause == crate::reason::FenceCause::NeverRenewed;
-            let reason =
-                if waiting { Reason::Pending { missing: Missing::Lease } } else { Reason::Fenced { cause } };
-            return Wish::forbidden(reason);
+            if !waiting {
+                return Wish::forbidden(Reason::Fenced { cause });
+            }
+            // An earlier run's Lease still stands, so what it left in the kernel is
+            // fenced by its lifetime: kept until we know whether it is ours (R3).
+            // Without that Lease others may have it already.
+            let keep = held && self.lease.seen().is_some();
+            return Wish {
+                verdict: Verdict::Nobody { keep },
+                reason: Reason::Pending { missing: Missing::Lease },
+                place: None,
+            };
         }
-        if self.agents.current().is_none() {
-            return Wish::forbidden(self.unconfigured());
-        }
+        let configured = self.agents.current().is_some();
         let place = self.subnets.locate(now, vip).and_then(|(name, subnet)| {
             let link = self.kernel.link_named(name)?;
             Some(Place { index: link.index, interface: name.clone(), net: demand.net(vip, Some(subnet)) })
@@ -216,17 +226,32 @@ impl Engine {
                 None => Wish::forbidden(Reason::NoLocalSubnet),
             },
             Some(winner) => {
-                let reason = Reason::NotWinner { winner: winner.clone() };
-                match place {
-                    // Without the subnet we cannot serve a moment longer, and need not wait.
-                    None => Wish::forbidden(reason),
-                    Some(place) => {
-                        Wish { verdict: Verdict::Peer(winner.clone()), reason, place: Some(place) }
-                    }
+                let reason = if configured {
+                    Reason::NotWinner { winner: winner.clone() }
+                } else {
+                    self.unconfigured()
+                };
+                // Without the subnet we cannot serve a moment longer, and need not wait.
+                // If only the configuration took it from us, we can: until the
+                // winner has it.
+                if place.is_none() && !self.still_serves(vip) {
+                    return Wish::forbidden(reason);
                 }
+                Wish { verdict: Verdict::Peer(winner.clone()), reason, place }
             }
+            None if !configured => Wish::forbidden(self.unconfigured()),
             None => self.wish_unwon(vip, demand, held, place),
         }
+    }
+
+    /// The address is here, on a link that works and has its subnet, whatever the
+    /// configuration says by now.
+    fn still_serves(&self, vip: Vip) -> bool {
+        let ours = self.kernel.of_vip(vip).filter(|a| a.ours && !a.tentative && !a.dad_failed);
+        ours.filter(|a| self.kernel.link(a.index).is_some_and(LinkFacts::usable)).any(|held| {
+            let mut addresses = self.kernel.addresses();
+            addresses.any(|a| !a.ours && a.index == held.index && a.net.contains(&vip.ip()))
+        })
     }
 
     fn wish_unwon(&self, vip: Vip, demand: &Demand, held: bool, place: Option<Place>) -> Wish {
@@ -304,15 +329,24 @@ impl Engine {
     }
 
     fn stance(&mut self, now: Mono, vip: Vip, state: &mut VipState, wish: &Wish, held: bool) -> Stance {
+        // A Lease from the first listing may be a dead node's: nothing is given to one
+        // that was not heard of since. It is soon, or it expires.
+        let heard = |node: &NodeName| self.members.get(node).is_some_and(Member::heard);
         let announces = |node: &NodeName| {
-            self.candidacies.contains_key(node)
+            heard(node)
+                && self.candidacies.contains_key(node)
                 && self.announced_by.get(&vip).is_some_and(|n| n.contains(node))
         };
+        // Nobody is served by an address under detection: there is nothing to hand
+        // over, and keeping it would make the winner's own detection fail.
+        let serves = self.kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
+        let held = held && (serves || !matches!(wish.verdict, Verdict::Peer(_)));
         let view = View {
             now,
             verdict: wish.verdict.clone(),
             held,
-            published: !self.leaving() || self.leaving_is_published(),
+            published: self.loss_is_published(now, vip)
+                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to)),
             announces: &announces,
         };
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);
@@ -347,7 +381,11 @@ impl Engine {
             Stance::Keep => a.dad_failed,
             Stance::Have => wanted.is_none_or(|p| (p.index, p.net) != (a.index, a.net)) || a.dad_failed,
         };
-        if ours.iter().any(|a| a.dad_failed) && stance == Stance::Have {
+        // The duplicate that detection found may be the peer we take over from (R7).
+        let rival = self.rival(vip);
+        if rival {
+            state.duplicate_until = None;
+        } else if ours.iter().any(|a| a.dad_failed) && stance == Stance::Have {
             state.duplicate_until = Some(now + DUPLICATE_RETRY);
         }
         // An addition under way is taken back too: the applier keeps the order.
@@ -392,7 +430,7 @@ impl Engine {
         if state.changing.is_some() || state.duplicate_until.is_some_and(|at| now < at) {
             return;
         }
-        let no_dad = skip_dad || self.rival(vip) || remote;
+        let no_dad = skip_dad || rival || remote;
         let Some(spec) = self.spec(now, vip, place.index, place.net, no_dad, remote) else {
             return;
         };
@@ -484,6 +522,14 @@ impl Engine {
             return;
         }
         let rival = self.rival(vip);
+        // A repeat now would call back clients that the next owner has just called to
+        // itself, a moment before we let go of the address.
+        if state.handoff.giving_to().is_some() {
+            state.rival |= rival;
+            state.announcing = false;
+            self.announcer.cancel(vip);
+            return;
+        }
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
         let again = released && state.announced && wish.verdict == Verdict::Mine;
         let first = !state.announced && !state.announcing;
@@ -727,7 +773,9 @@ impl Engine {
                 Some(reason) => matches!(
                     reason,
                     Reason::Announcing { .. }
-                        | Reason::Pending { missing: Missing::Announcement | Missing::DuplicateDetection }
+                        | Reason::Pending {
+                            missing: Missing::Lease | Missing::Announcement | Missing::DuplicateDetection,
+                        }
                         | Reason::HandingOver { .. }
                         | Reason::Draining { held: true }
                 ),

@@ -10,7 +10,8 @@ pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok
 
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no duration; write 250ms, 10s or 1m30s")))
+    parse(&text)
+        .ok_or_else(|| D::Error::custom(format!("{text:?} is no duration; write 250ms, 10s or 1m30s")))
 }
 
 fn parse(text: &str) -> Option<Duration> {
@@ -52,12 +53,18 @@ mod tests {
 
     #[test]
     fn reads_what_people_write() {
-        for (words, millis) in
-            [("250ms", 250), ("10s", 10_000), ("1m30s", 90_000), ("2h", 7_200_000), ("0s", 0), (" 5s ", 5_000)]
-        {
+        for (words, millis) in [
+            ("250ms", 250),
+            ("10s", 10_000),
+            ("1m30s", 90_000),
+            ("2h", 7_200_000),
+            ("0s", 0),
+            (" 5s ", 5_000),
+        ] {
             assert_eq!(parse(words), Some(Duration::from_millis(millis)), "{words}");
         }
-        for words in ["", "10", "s", "-1s", "1.5s", "10 s", "99999999999999999999s", "18446744073709551615h"] {
+        for words in ["", "10", "s", "-1s", "1.5s", "10 s", "99999999999999999999s", "18446744073709551615h"]
+        {
             assert_eq!(parse(words), None, "{words}");
         }
     }

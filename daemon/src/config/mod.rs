@@ -24,6 +24,9 @@ use crate::netlink::MarkMode;
 
 pub use sources::{Loaded, SourceError, Sources, keys, load};
 
+/// Where Linux shows this host's name.
+const HOSTNAME: &str = "/proc/sys/kernel/hostname";
+
 /// Everything that can be set. Each field is a line of the sample file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -256,8 +259,10 @@ pub enum InvalidConfig {
     #[error("node.name: {0}; set it to the Node's name in the cluster")]
     NodeName(IdError),
     #[error("node.name is empty and this host's name cannot be read: {0}; set it")]
-    Hostname(nix::Error),
-    #[error("handoff.deadline {deadline:?} is too long: it has to end before the lease duration {duration:?} does")]
+    Hostname(std::io::Error),
+    #[error(
+        "handoff.deadline {deadline:?} is too long: it has to end before the lease duration {duration:?} does"
+    )]
     HandoffTooLong { deadline: Duration, duration: Duration },
     #[error("kubernetes.namespace is empty; it is where purelb is installed, usually purelb-system")]
     NoNamespace,
@@ -320,9 +325,9 @@ impl Config {
 
     pub fn node_name(&self) -> Result<NodeName, InvalidConfig> {
         let name = if self.node.name.is_empty() {
-            let host = nix::unistd::gethostname().map_err(InvalidConfig::Hostname)?;
+            let host = std::fs::read_to_string(HOSTNAME).map_err(InvalidConfig::Hostname)?;
             // Kubelets register under the lower-case name.
-            host.to_string_lossy().to_lowercase()
+            host.trim().to_lowercase()
         } else {
             self.node.name.clone()
         };

@@ -153,7 +153,8 @@ fn files(named: Option<&Path>) -> Result<Vec<PathBuf>, SourceError> {
 
 /// One file, held against the known keys on its own so that the file can be named.
 fn read(path: &Path, known: &[String]) -> Result<File<::config::FileSourceString, FileFormat>, SourceError> {
-    let text = fs::read_to_string(path).map_err(|error| SourceError::Read { path: path.to_owned(), error })?;
+    let text =
+        fs::read_to_string(path).map_err(|error| SourceError::Read { path: path.to_owned(), error })?;
     let syntax = |error| SourceError::Syntax { path: path.to_owned(), error: Box::new(error) };
     let alone = ::config::Config::builder()
         .add_source(File::from_str(&text, FileFormat::Toml))

@@ -62,7 +62,10 @@ fn the_sample_names_every_key_with_its_default() {
 #[test]
 fn later_words_win() {
     let dir = tempfile::tempdir().unwrap();
-    let mut sources = mk_sources(dir.path(), "[lease]\nduration = \"20s\"\nrenew_deadline = \"15s\"\n[log]\nlevel = \"warn\"");
+    let mut sources = mk_sources(
+        dir.path(),
+        "[lease]\nduration = \"20s\"\nrenew_deadline = \"15s\"\n[log]\nlevel = \"warn\"",
+    );
     let drop_ins = dir.path().join("purelbd.d");
     fs::create_dir(&drop_ins).unwrap();
     fs::write(drop_ins.join("20-b.toml"), "[lease]\nduration = \"40s\"").unwrap();

@@ -54,8 +54,7 @@ fn mk_rig() -> Rig {
     let (inputs, queue) = mpsc::channel(1024);
     let (log, beats) = (Log::default(), Beats::default());
     let mark = Arc::new(DrainMark::in_directory(state.path()));
-    let (driver, handle) =
-        Driver::new(Engine::new(config), queue, log.clone(), beats.clone(), mark).unwrap();
+    let (driver, handle) = Driver::new(Engine::new(config), queue, log.clone(), beats.clone(), mark).unwrap();
     Rig { inputs, handle, log, beats, task: tokio::spawn(driver.run()), _state: state }
 }
 
@@ -76,8 +75,12 @@ async fn a_command_is_answered_with_a_picture_that_has_it() {
 async fn a_resync_lists_everything_again() {
     let rig = mk_rig();
     rig.handle.resync().await.unwrap();
-    let relisted: Vec<Source> =
-        rig.log.seen().iter().filter_map(|e| if let Effect::Relist(s) = e { Some(*s) } else { None }).collect();
+    let relisted: Vec<Source> = rig
+        .log
+        .seen()
+        .iter()
+        .filter_map(|e| if let Effect::Relist(s) = e { Some(*s) } else { None })
+        .collect();
     assert_eq!(relisted, Source::ALL);
 }
 

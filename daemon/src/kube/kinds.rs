@@ -108,7 +108,7 @@ impl Kind for Groups {
     }
 
     fn read(&mut self, key: &String, object: &ServiceGroup) -> Read<GroupFacts> {
-        match group::parse(object) {
+        match group::parse(object, &purelb_core::pools::Rules::default()) {
             Ok(config) => {
                 let facts = config.facts();
                 self.good.insert(key.clone(), facts.clone());

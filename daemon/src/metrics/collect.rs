@@ -78,13 +78,13 @@ fn election(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
     for name in ["election_lease_renewal_failures", "lease_renewal_failures"] {
         out.counter(name, "Renewals of this node's Lease that failed", failures)?;
     }
-    out.counter("election_lease_renewals", "Renewals of this node's Lease that succeeded", counters.renewals)?;
-    out.gauge("election_subnet_count", "Subnets that live nodes advertise", picture.candidates.len())?;
-    out.gauge(
-        "election_local_subnet_count",
-        "Subnets that this node advertises",
-        picture.advertised.len(),
+    out.counter(
+        "election_lease_renewals",
+        "Renewals of this node's Lease that succeeded",
+        counters.renewals,
     )?;
+    out.gauge("election_subnet_count", "Subnets that live nodes advertise", picture.candidates.len())?;
+    out.gauge("election_local_subnet_count", "Subnets that this node advertises", picture.advertised.len())?;
     out.counter("election_winner_changes", "Winners of addresses that changed", counters.winner_changes)?;
     out.counter(
         "election_affinity_fallback",
@@ -113,9 +113,14 @@ fn addresses(out: &mut Out<'_>, picture: &Snapshot, stats: &AdapterStats) -> fmt
         "Addresses that vanished from the kernel and were put back",
         counters.recoveries,
     )?;
-    out.counter("handoffs_confirmed", "Addresses handed to a node that said it has them", counters.handoffs_confirmed)?;
+    out.counter(
+        "handoffs_confirmed",
+        "Addresses handed to a node that said it has them",
+        counters.handoffs_confirmed,
+    )?;
     out.counter("handoffs_timed_out", "Addresses let go without such a word", counters.handoffs_timed_out)?;
-    let renewed = picture.vips.iter().filter(|v| v.pool == PoolType::Local && v.on_interface.is_some()).count();
+    let renewed =
+        picture.vips.iter().filter(|v| v.pool == PoolType::Local && v.on_interface.is_some()).count();
     out.gauge("address_renewals_active", "Addresses whose lifetime is being extended", renewed)?;
     latency(out, stats)
 }
@@ -162,10 +167,18 @@ fn adapters(out: &mut Out<'_>, reading: &Reading) -> fmt::Result {
     for name in ["lbnodeagent_garp_sent", "garp_sent"] {
         out.counter(name, "Gratuitous ARP announcements sent", read(&stats.garp_sent))?;
     }
-    out.counter("lbnodeagent_garp_errors", "Gratuitous ARP announcements not sent", read(&stats.garp_errors))?;
+    out.counter(
+        "lbnodeagent_garp_errors",
+        "Gratuitous ARP announcements not sent",
+        read(&stats.garp_errors),
+    )?;
     out.counter("lbnodeagent_na_sent", "Neighbour advertisements sent", read(&stats.na_sent))?;
     out.counter("lbnodeagent_na_errors", "Neighbour advertisements not sent", read(&stats.na_errors))?;
-    out.counter("netlink_dumps", "Complete dumps of the kernel's state", read(&reading.monitor.stats().dumps))?;
+    out.counter(
+        "netlink_dumps",
+        "Complete dumps of the kernel's state",
+        read(&reading.monitor.stats().dumps),
+    )?;
     out.counter(
         "netlink_overruns",
         "Times the kernel had more to say than its buffer held",
@@ -176,7 +189,11 @@ fn adapters(out: &mut Out<'_>, reading: &Reading) -> fmt::Result {
         "Times kernel changes were gathered since the engine was busy",
         read(&reading.monitor.stats().queue_full),
     )?;
-    out.counter("applier_waits", "Times kernel changes had to wait for the applier", read(&stats.applier_waits))?;
+    out.counter(
+        "applier_waits",
+        "Times kernel changes had to wait for the applier",
+        read(&stats.applier_waits),
+    )?;
     for (name, value) in reading.kube.all() {
         out.counter(&format!("api_{name}"), "What the API server was asked and answered", value)?;
     }

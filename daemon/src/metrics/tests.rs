@@ -126,7 +126,8 @@ async fn the_server_answers_one_path_and_moves_with_the_configuration() {
     let mut config = Config::default();
     config.metrics.listen = first;
     let (change, current) = watch::channel(Arc::new(config.clone()));
-    let task = tokio::spawn(serve(Running { handle: rig.handle.clone(), config: current }, rig.reading.clone()));
+    let task =
+        tokio::spawn(serve(Running { handle: rig.handle.clone(), config: current }, rig.reading.clone()));
     let found = ask(first, "GET /metrics").await;
     assert!(found.starts_with("HTTP/1.1 200") && found.contains("purelb_garp_sent_total 3"), "{found}");
     assert!(ask(first, "GET /").await.starts_with("HTTP/1.1 404"));

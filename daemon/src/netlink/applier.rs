@@ -53,11 +53,7 @@ pub enum ApplyError {
     #[error("changing addresses and links is not permitted: the daemon needs CAP_NET_ADMIN")]
     NotPermitted,
     #[error("{net} on interface {}: {error}", index.0)]
-    Address {
-        index: IfIndex,
-        net: IpNet,
-        error: ClientError,
-    },
+    Address { index: IfIndex, net: IpNet, error: ClientError },
     #[error("interface {name}: {error}")]
     Link { name: IfName, error: ClientError },
     #[error("looking at the addresses before changing them: {0}")]
@@ -84,10 +80,7 @@ pub struct Applier {
 impl Applier {
     /// In the calling thread's network namespace.
     pub fn open(marks: Marks) -> io::Result<Self> {
-        Ok(Self {
-            client: Client::open()?,
-            marks,
-        })
+        Ok(Self { client: Client::open()?, marks })
     }
 
     /// Carries the operations out in order, and returns an [`Input::Applied`] for each,
@@ -98,10 +91,7 @@ impl Applier {
         let results = self.carry_out(&ops);
         ids.into_iter()
             .zip(results)
-            .map(|(id, result)| Input::Applied {
-                id,
-                result: result.map_err(|error| error.to_string()),
-            })
+            .map(|(id, result)| Input::Applied { id, result: result.map_err(|error| error.to_string()) })
             .collect()
     }
 
@@ -139,10 +129,8 @@ impl Applier {
         let mut requests = Vec::new();
         let mut added = Vec::new();
         let order = working_order(ops, &view);
-        let mut plans: Vec<(usize, Plan)> = order
-            .into_iter()
-            .map(|at| (at, plan(&ops[at], &mut view, &mut requests, &mut added)))
-            .collect();
+        let mut plans: Vec<(usize, Plan)> =
+            order.into_iter().map(|at| (at, plan(&ops[at], &mut view, &mut requests, &mut added))).collect();
 
         secondaries::keep(&mut self.client, ops, &added);
         if let Err(error) = self.marks.begin(&added) {
@@ -155,10 +143,7 @@ impl Applier {
                 Plan::Done(result) => (at, result),
                 Plan::Send { requests } => {
                     let last = answers.by_ref().take(requests).last();
-                    (
-                        at,
-                        result_of(&ops[at], last.unwrap_or(Err(ClientError::AnswerLost))),
-                    )
+                    (at, result_of(&ops[at], last.unwrap_or(Err(ClientError::AnswerLost))))
                 }
             })
             .collect();
@@ -180,10 +165,7 @@ impl Applier {
         requests.clear();
         for (at, plan) in plans {
             if let (Plan::Send { .. }, Some((_, net))) = (&plan, target(&ops[*at])) {
-                *plan = Plan::Done(Err(ApplyError::Record {
-                    net,
-                    error: error.to_string(),
-                }));
+                *plan = Plan::Done(Err(ApplyError::Record { net, error: error.to_string() }));
             }
         }
     }
@@ -200,9 +182,8 @@ impl Applier {
             return;
         }
         let failed = ops.iter().zip(results).filter(|(_, result)| result.is_err());
-        let refused: Vec<Key> = failed
-            .filter_map(|(op, _)| target(op).filter(|key| added.contains(key)))
-            .collect();
+        let refused: Vec<Key> =
+            failed.filter_map(|(op, _)| target(op).filter(|key| added.contains(key))).collect();
         let settled = view::addresses(&mut self.client, only)
             .map_err(io::Error::other)
             .and_then(|now| self.marks.settle(&now, only, &refused));
@@ -312,10 +293,7 @@ fn plan_put(
     if flags & NLM_F_EXCL != 0 {
         added.push((index, net));
     }
-    requests.push(Request::new(
-        RouteNetlinkMessage::NewAddress(put_message(spec)),
-        flags,
-    ));
+    requests.push(Request::new(RouteNetlinkMessage::NewAddress(put_message(spec)), flags));
     view.put(
         index,
         net,
@@ -382,3 +360,6 @@ fn put_message(spec: &AddressSpec) -> AddressMessage {
     ]);
     message
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,11 +47,7 @@ impl Client {
     pub(crate) fn open() -> io::Result<Self> {
         let socket = Socket::open(&[], RECEIVE_BUFFER)?;
         socket.set_receive_timeout(ANSWER_WITHIN)?;
-        Ok(Self {
-            socket,
-            seq: 0,
-            buffer: vec![0; READ_BUFFER].into_boxed_slice(),
-        })
+        Ok(Self { socket, seq: 0, buffer: vec![0; READ_BUFFER].into_boxed_slice() })
     }
 
     /// Carries the requests out in order, however the ones before ended; one result each.
@@ -110,17 +106,12 @@ impl Client {
                 }
             }
         }
-        answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or(Err(ClientError::AnswerLost)))
-            .collect()
+        answers.into_iter().map(|answer| answer.unwrap_or(Err(ClientError::AnswerLost))).collect()
     }
 
     /// One change.
     pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), ClientError> {
-        self.transact(vec![Request::new(message, flags)])
-            .pop()
-            .unwrap_or(Err(ClientError::AnswerLost))
+        self.transact(vec![Request::new(message, flags)]).pop().unwrap_or(Err(ClientError::AnswerLost))
     }
 
     /// Everything of one kind. `take` may be called again from the start: `fresh`

@@ -26,7 +26,8 @@ pub(crate) fn ensure(client: &mut Client, name: &IfName) -> Result<(), ApplyErro
         if link.facts.up {
             return Ok(());
         }
-        return client.change(up(name), 0).map_err(fail);
+        // Nothing else of an adopted link is ours to change.
+        return client.change(up(name, LinkFlags::Up), 0).map_err(fail);
     }
     match make(client, name, InfoKind::Dummy) {
         Err(ClientError::Refused(no)) if no.errno == Errno::EOPNOTSUPP => {
@@ -60,10 +61,7 @@ pub(crate) fn remove(client: &mut Client, name: &IfName) -> Result<(), ApplyErro
 fn link_error(name: &IfName, error: ClientError) -> ApplyError {
     match error {
         ClientError::Refused(no) if no.errno == Errno::EPERM => ApplyError::NotPermitted,
-        error => ApplyError::Link {
-            name: name.clone(),
-            error,
-        },
+        error => ApplyError::Link { name: name.clone(), error },
     }
 }
 
@@ -79,25 +77,23 @@ fn find(client: &mut Client, name: &IfName) -> Result<Option<Link>, ClientError>
 /// no link of ours is left behind without its mark.
 fn make(client: &mut Client, name: &IfName, kind: InfoKind) -> Result<(), ClientError> {
     let mut create = named(name);
-    create
-        .attributes
-        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+    create.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
     let mut mark = named(name);
     mark.attributes.push(LinkAttribute::IfAlias(ALIAS.to_owned()));
     // Nobody is there to talk to: no link-local address, hence no router solicitation.
     let mut quiet = named(name);
-    quiet
-        .attributes
-        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
-            AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
-        ])]));
+    quiet.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
+        AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
+    ])]));
+    // A dummy is without ARP by itself, and so without duplicate address detection, which
+    // a bridge without ports could never finish.
     let set = |message| Request::new(RouteNetlinkMessage::SetLink(message), 0);
     let mut answers = client
         .transact(vec![
             Request::new(RouteNetlinkMessage::NewLink(create), NLM_F_CREATE | NLM_F_EXCL),
             set(mark),
             set(quiet),
-            Request::new(up(name), 0),
+            Request::new(up(name, LinkFlags::Up | LinkFlags::Noarp), 0),
         ])
         .into_iter();
     let mut next = || answers.next().unwrap_or(Err(ClientError::AnswerLost));
@@ -110,12 +106,10 @@ fn make(client: &mut Client, name: &IfName, kind: InfoKind) -> Result<(), Client
     marked.and(upped)
 }
 
-/// Up, and as a dummy is by itself: without ARP and so without duplicate address
-/// detection, which a bridge without ports could never finish.
-fn up(name: &IfName) -> RouteNetlinkMessage {
+fn up(name: &IfName, flags: LinkFlags) -> RouteNetlinkMessage {
     let mut message = named(name);
-    message.header.flags = LinkFlags::Up | LinkFlags::Noarp;
-    message.header.change_mask = LinkFlags::Up | LinkFlags::Noarp;
+    message.header.flags = flags;
+    message.header.change_mask = flags;
     RouteNetlinkMessage::SetLink(message)
 }
 

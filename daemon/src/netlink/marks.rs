@@ -12,8 +12,8 @@ use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 
 use super::client::{Client, ClientError};
 use super::parse::{self, Address, Seen};
+use super::queries;
 use super::record::{Key, Record};
-use super::view;
 
 /// The value of IFA_PROTO (Linux 5.18 and later) on every address we add: `p`. The
 /// kernel's own are 1 to 3 (loopback, router advertisement, link-local).
@@ -55,10 +55,8 @@ impl Marks {
         if kernel {
             return Ok(Self::kernel());
         }
-        let record = Record::open(run_directory).map_err(|error| MarksError::Record {
-            directory: run_directory.to_owned(),
-            error,
-        })?;
+        let record = Record::open(run_directory)
+            .map_err(|error| MarksError::Record { directory: run_directory.to_owned(), error })?;
         Ok(Self(Kind::Record(Arc::new(RwLock::new(record)))))
     }
 
@@ -74,10 +72,7 @@ impl Marks {
     pub(crate) fn ours(&self, address: &Address) -> bool {
         match &self.0 {
             Kind::Kernel => address.proto == Some(MARK),
-            Kind::Record(record) => record
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .contains(address),
+            Kind::Record(record) => record.read().unwrap_or_else(PoisonError::into_inner).contains(address),
         }
     }
 
@@ -100,10 +95,9 @@ impl Marks {
     ) -> io::Result<()> {
         match &self.0 {
             Kind::Kernel => Ok(()),
-            Kind::Record(record) => record
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .settle(now, links, refused),
+            Kind::Record(record) => {
+                record.write().unwrap_or_else(PoisonError::into_inner).settle(now, links, refused)
+            }
         }
     }
 }
@@ -123,7 +117,7 @@ pub enum MarksError {
 fn kernel_marks_addresses() -> Result<bool, ClientError> {
     let mut client = Client::open()?;
     let shown = client.dump(
-        &view::address_request(None),
+        &queries::addresses(None),
         || false,
         |found, message| {
             if let Some(Seen::Address(address)) = parse::seen(message) {
@@ -140,10 +134,8 @@ fn knows_attribute(client: &mut Client, attribute: u16) -> Result<bool, ClientEr
     probe.header.prefix_len = 32;
     probe.header.index = NO_INTERFACE;
     let local = std::net::Ipv4Addr::LOCALHOST.into();
-    probe.attributes = vec![
-        AddressAttribute::Local(local),
-        AddressAttribute::Other(DefaultNla::new(attribute, Vec::new())),
-    ];
+    probe.attributes =
+        vec![AddressAttribute::Local(local), AddressAttribute::Other(DefaultNla::new(attribute, Vec::new()))];
     match client.change(RouteNetlinkMessage::NewAddress(probe), NLM_F_CREATE | NLM_F_EXCL) {
         Err(ClientError::Refused(no)) => match no.errno {
             Errno::ENODEV => Ok(false),

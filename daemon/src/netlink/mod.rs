@@ -29,6 +29,7 @@ pub mod links;
 pub mod marks;
 pub mod monitor;
 mod parse;
+mod queries;
 mod raw;
 mod record;
 mod secondaries;

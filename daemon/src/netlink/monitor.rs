@@ -18,8 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
-use netlink_packet_route::route::{RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use purelb_core::facts::DefaultRoute;
@@ -32,10 +30,10 @@ use tokio::sync::{Notify, mpsc};
 use super::links::LinkTable;
 use super::marks::Marks;
 use super::parse::{self, Seen};
+use super::queries;
 use super::raw::{self, Message, Refused, Request};
 use super::socket::{READ_BUFFER, Read, Ready, Socket, watch};
 use super::state::State;
-use super::view;
 
 const GROUPS: [MulticastGroup; 5] = [
     MulticastGroup::Link,
@@ -62,9 +60,7 @@ pub struct MonitorSettings {
 
 impl Default for MonitorSettings {
     fn default() -> Self {
-        Self {
-            receive_buffer: 8 * 1024 * 1024,
-        }
+        Self { receive_buffer: 8 * 1024 * 1024 }
     }
 }
 
@@ -138,21 +134,14 @@ impl Monitor {
     pub fn open(settings: &MonitorSettings, marks: Marks, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
         let socket = Socket::open(&GROUPS, settings.receive_buffer)?;
         socket.set_non_blocking()?;
-        tracing::debug!(
-            bytes = socket.receive_buffer().unwrap_or(0),
-            "netlink receive buffer"
-        );
+        tracing::debug!(bytes = socket.receive_buffer().unwrap_or(0), "netlink receive buffer");
         let links = LinkTable::default();
         Ok(Self {
             socket: Arc::new(socket),
             state: State::new(marks, links.clone()),
             inputs,
             behind: false,
-            handle: MonitorHandle {
-                resync: Arc::default(),
-                stats: Arc::default(),
-                links,
-            },
+            handle: MonitorHandle { resync: Arc::default(), stats: Arc::default(), links },
             seq: 0,
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             backlog: Vec::new(),
@@ -265,13 +254,13 @@ impl Monitor {
 
     async fn try_full_dump(&mut self, ready: &Ready) -> Result<(), Disturbed> {
         let (mut links, mut addresses) = (Vec::new(), Vec::new());
-        self.dump(ready, &link_request(), &mut |message| {
+        self.dump(ready, &queries::links(), &mut |message| {
             if let Some(Seen::Link(link)) = parse::seen(message) {
                 links.push(link);
             }
         })
         .await?;
-        self.dump(ready, &view::address_request(None), &mut |message| {
+        self.dump(ready, &queries::addresses(None), &mut |message| {
             if let Some(Seen::Address(address)) = parse::seen(message) {
                 addresses.push(address);
             }
@@ -291,7 +280,7 @@ impl Monitor {
         let mut routes = BTreeSet::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let dumped = self
-                .dump(ready, &route_request(family), &mut |message| {
+                .dump(ready, &queries::main_routes(family), &mut |message| {
                     routes.extend(parse::default_routes(message));
                 })
                 .await;
@@ -389,20 +378,4 @@ impl Monitor {
 enum Taken {
     All,
     Some,
-}
-
-pub(crate) fn link_request() -> RouteNetlinkMessage {
-    let mut message = LinkMessage::default();
-    message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
-    RouteNetlinkMessage::GetLink(message)
-}
-
-/// The kernel filters by table and kind, where it can: the main table of a router can
-/// hold a million routes, other tables as many.
-fn route_request(family: AddressFamily) -> RouteNetlinkMessage {
-    let mut message = RouteMessage::default();
-    message.header.address_family = family;
-    message.header.table = netlink_packet_route::route::RouteHeader::RT_TABLE_MAIN;
-    message.header.kind = RouteType::Unicast;
-    RouteNetlinkMessage::GetRoute(message)
 }

@@ -262,14 +262,11 @@ fn default_route(body: &[u8]) -> Option<Vec<DefaultRoute>> {
     if table != RT_TABLE_MAIN {
         return None;
     }
-    let routes = hops
-        .into_iter()
-        .filter(|index| *index != 0)
-        .map(|index| DefaultRoute {
-            family,
-            metric,
-            index: IfIndex(index),
-        });
+    let routes = hops.into_iter().filter(|index| *index != 0).map(|index| DefaultRoute {
+        family,
+        metric,
+        index: IfIndex(index),
+    });
     Some(routes.collect())
 }
 

@@ -71,24 +71,17 @@ pub(crate) fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 pub(crate) fn verdict(message: &Message<'_>) -> Result<(), Refused> {
     match u32_at(message.body, 0).map(u32::cast_signed) {
         Some(0) => Ok(()),
-        Some(code) => Err(Refused {
-            errno: Errno::from_raw(code.saturating_neg()),
-            hint: explanation(message),
-        }),
-        None => Err(Refused {
-            errno: Errno::EBADMSG,
-            hint: None,
-        }),
+        Some(code) => {
+            Err(Refused { errno: Errno::from_raw(code.saturating_neg()), hint: explanation(message) })
+        }
+        None => Err(Refused { errno: Errno::EBADMSG, hint: None }),
     }
 }
 
 /// What the end of a dump (`NLMSG_DONE`) says: a dump can fail half way.
 pub(crate) fn dump_end(message: &Message<'_>) -> Result<(), Refused> {
     match u32_at(message.body, 0).map_or(0, u32::cast_signed) {
-        code if code < 0 => Err(Refused {
-            errno: Errno::from_raw(code.saturating_neg()),
-            hint: None,
-        }),
+        code if code < 0 => Err(Refused { errno: Errno::from_raw(code.saturating_neg()), hint: None }),
         _ => Ok(()),
     }
 }
@@ -101,14 +94,10 @@ fn explanation(message: &Message<'_>) -> Option<String> {
     let request = if message.flags & NLM_F_CAPPED != 0 {
         HEADER_LEN
     } else {
-        usize::try_from(u32_at(message.body, 4)?)
-            .ok()?
-            .checked_next_multiple_of(4)?
+        usize::try_from(u32_at(message.body, 4)?).ok()?.checked_next_multiple_of(4)?
     };
     let extra = message.body.get(4_usize.checked_add(request)?..)?;
-    attributes(extra)
-        .find(|(kind, _)| *kind == ATTR_MESSAGE)
-        .map(|(_, text)| text_of(text))
+    attributes(extra).find(|(kind, _)| *kind == ATTR_MESSAGE).map(|(_, text)| text_of(text))
 }
 
 /// Text up to its closing zero.

@@ -53,10 +53,7 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let entries = lines
-            .into_iter()
-            .map(|line| ((line.index, line.net), line.created))
-            .collect();
+        let entries = lines.into_iter().map(|line| ((line.index, line.net), line.created)).collect();
         Ok(Self { file, entries })
     }
 
@@ -100,11 +97,7 @@ impl Record {
         }
         let lines: Vec<Line> = entries
             .iter()
-            .map(|((index, net), created)| Line {
-                index: *index,
-                net: *net,
-                created: *created,
-            })
+            .map(|((index, net), created)| Line { index: *index, net: *net, created: *created })
             .collect();
         let directory = self.file.parent().unwrap_or(Path::new("."));
         let mut next = tempfile::NamedTempFile::new_in(directory)?;

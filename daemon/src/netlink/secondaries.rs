@@ -27,11 +27,8 @@ pub(crate) fn keep(client: &mut Client, ops: &[Op], added: &[Key]) {
     });
     // A full-length prefix is a subnet of its own: it has no secondaries.
     let shared = |net: &IpNet| matches!(net, IpNet::V4(net) if net.prefix_len() < 32);
-    let interfaces: BTreeSet<IfIndex> = removed
-        .chain(added.iter().copied())
-        .filter(|(_, net)| shared(net))
-        .map(|(index, _)| index)
-        .collect();
+    let interfaces: BTreeSet<IfIndex> =
+        removed.chain(added.iter().copied()).filter(|(_, net)| shared(net)).map(|(index, _)| index).collect();
     for index in interfaces {
         let link = client.get(&get(index), |message| match parse::seen(message) {
             Some(Seen::Link(link)) => Some(link),
@@ -65,8 +62,9 @@ fn promote(index: IfIndex) -> RouteNetlinkMessage {
     settings.promote_secondaries = 1;
     let mut message = LinkMessage::default();
     message.header.index = index.0;
-    message.attributes = vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![
-        AfSpecInet::DevConfRequest(settings),
-    ])])];
+    message.attributes =
+        vec![LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![AfSpecInet::DevConfRequest(
+            settings,
+        )])])];
     RouteNetlinkMessage::SetLink(message)
 }

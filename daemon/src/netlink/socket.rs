@@ -44,9 +44,7 @@ impl Socket {
         let _ = inner.set_ext_ack(true);
         let _ = inner.set_cap_ack(true);
         let _ = inner.set_netlink_get_strict_chk(true);
-        let mask = groups
-            .iter()
-            .fold(0, |mask, group| mask | 1 << (*group as u32 - 1));
+        let mask = groups.iter().fold(0, |mask, group| mask | 1 << (*group as u32 - 1));
         inner.bind(&SocketAddr::new(0, mask))?;
         Ok(Self { inner })
     }
@@ -71,9 +69,7 @@ impl Socket {
         if sent == datagram.len() {
             Ok(())
         } else {
-            Err(io::Error::other(
-                "the kernel took only a part of a netlink request",
-            ))
+            Err(io::Error::other("the kernel took only a part of a netlink request"))
         }
     }
 
@@ -109,4 +105,18 @@ pub(crate) fn watch(socket: Arc<Socket>) -> io::Result<Ready> {
     // SAFETY: the descriptor belongs to the `Socket`, which neither closes nor replaces
     // it before it is dropped, and the `Arc` keeps it until the registration ends.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than `net.core.rmem_max` allows without privileges.
+    #[test]
+    fn the_buffer_is_as_large_as_asked() {
+        let asked = 8 * 1024 * 1024;
+        let socket = Socket::open(&[], asked).unwrap();
+        let got = socket.receive_buffer().unwrap();
+        assert!(got >= asked, "{got}: run the test as root (CAP_NET_ADMIN)");
+    }
 }

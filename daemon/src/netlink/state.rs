@@ -63,10 +63,8 @@ impl State {
         routes: BTreeSet<DefaultRoute>,
     ) {
         self.links = links.into_iter().map(|link| (link.facts.index, link)).collect();
-        self.addresses = addresses
-            .into_iter()
-            .map(|address| (key(&address), address.facts(&self.marks)))
-            .collect();
+        self.addresses =
+            addresses.into_iter().map(|address| (key(&address), address.facts(&self.marks))).collect();
         self.routes = routes;
         self.routes_stale = false;
         self.table.replace(self.links.clone());
@@ -109,12 +107,7 @@ impl State {
     /// A link that is gone, or went to another namespace, takes its addresses along;
     /// not every kernel says so for each of them.
     fn drop_link(&mut self, index: IfIndex, emit: &mut dyn FnMut(Input)) {
-        let gone: Vec<AddressKey> = self
-            .addresses
-            .keys()
-            .filter(|key| key.0 == index)
-            .copied()
-            .collect();
+        let gone: Vec<AddressKey> = self.addresses.keys().filter(|key| key.0 == index).copied().collect();
         for key in gone {
             self.drop_address(key, emit);
         }

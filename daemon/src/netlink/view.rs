@@ -5,24 +5,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::AddressMessage;
 use nix::errno::Errno;
 use purelb_core::ids::IfIndex;
 
 use super::client::{Client, ClientError};
 use super::marks::Marks;
 use super::parse::{self, Address, Seen};
-
-/// All addresses, or those of one interface where the kernel can filter.
-pub(crate) fn address_request(only: Option<IfIndex>) -> RouteNetlinkMessage {
-    let mut message = AddressMessage::default();
-    message.header.index = only.map_or(0, |index| index.0);
-    RouteNetlinkMessage::GetAddress(message)
-}
+use super::queries;
 
 pub(crate) fn addresses(client: &mut Client, only: Option<IfIndex>) -> Result<Vec<Address>, ClientError> {
-    let found = client.dump(&address_request(only), Vec::new, |found, message| {
+    let found = client.dump(&queries::addresses(only), Vec::new, |found, message| {
         if let Some(Seen::Address(address)) = parse::seen(message)
             && only.is_none_or(|index| index == address.index)
         {
@@ -82,10 +74,7 @@ impl View {
         // one of them is not ours, none is.
         match same.iter_mut().find(|other| other.prefix == known.prefix) {
             Some(other) => {
-                *other = Known {
-                    ours: other.ours && known.ours,
-                    ..known
-                };
+                *other = Known { ours: other.ours && known.ours, ..known };
             }
             None => same.push(known),
         }

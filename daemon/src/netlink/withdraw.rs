@@ -39,13 +39,7 @@ pub fn withdraw_all(marks: &Marks) -> Withdrawn {
 fn withdraw(marks: &Marks, done: &mut Withdrawn) -> Result<(), String> {
     let mut applier = Applier::open(marks.clone()).map_err(|error| format!("netlink: {error}"))?;
     let targets = ours(&mut applier, marks)?;
-    let ops: Vec<Op> = targets
-        .iter()
-        .map(|(index, net)| Op::Remove {
-            index: *index,
-            net: *net,
-        })
-        .collect();
+    let ops: Vec<Op> = targets.iter().map(|(index, net)| Op::Remove { index: *index, net: *net }).collect();
     for (target, result) in targets.iter().zip(applier.carry_out(&ops)) {
         match result {
             Ok(()) => done.removed.push(*target),
@@ -53,20 +47,16 @@ fn withdraw(marks: &Marks, done: &mut Withdrawn) -> Result<(), String> {
         }
     }
     // Believe the kernel, not its acknowledgements.
-    for (index, net) in ours(&mut applier, marks)? {
-        done.removed.retain(|target| *target != (index, net));
-        let words = format!("{net} on interface {} is there again", index.0);
-        if done.errors.is_empty() {
-            done.errors.push(words);
-        }
+    let still = ours(&mut applier, marks)?;
+    for target in done.removed.extract_if(.., |target| still.contains(target)) {
+        let (index, net) = target;
+        done.errors.push(format!("{net} is on interface {} again: is the daemon still running?", index.0));
     }
     Ok(())
 }
 
 fn ours(applier: &mut Applier, marks: &Marks) -> Result<Vec<(IfIndex, IpNet)>, String> {
-    let shown = applier
-        .addresses()
-        .map_err(|error| format!("listing addresses: {error}"))?;
+    let shown = applier.addresses().map_err(|error| format!("listing addresses: {error}"))?;
     Ok(shown
         .iter()
         .filter(|address| marks.ours(address))

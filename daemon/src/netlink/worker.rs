@@ -46,9 +46,7 @@ impl ApplierHandle {
         if batch.is_empty() {
             return Ok(());
         }
-        self.batches
-            .try_send(batch)
-            .map_err(mpsc::error::TrySendError::into_inner)
+        self.batches.try_send(batch).map_err(mpsc::error::TrySendError::into_inner)
     }
 
     /// Waits until everything submitted is done. Blocks.

@@ -64,10 +64,7 @@ impl Announcer {
 
     /// Carries out one `Effect::Announce`.
     pub fn carry_out(&self, id: u64, vip: Vip, index: IfIndex) -> Input {
-        Input::Announced {
-            id,
-            result: self.announce(vip, index).map_err(|error| error.to_string()),
-        }
+        Input::Announced { id, result: self.announce(vip, index).map_err(|error| error.to_string()) }
     }
 
     /// Sends one announcement of `vip` on one interface: an ARP request and a reply, or
@@ -118,6 +115,3 @@ fn interface_address(index: IfIndex) -> SockAddr {
         SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,10 +1,12 @@
 //! Which addresses are ours, with and without the kernel's help.
 
+use std::time::Duration;
+
 use purelb_core::io::{AddressSpec, Op};
 use purelbd::netlink::{Applier, MarkMode, Marks, MonitorSettings};
 
 use crate::mirror::Mirror;
-use crate::ns::{addresses_on, apply, apply_all, ip, isolated, pair, put, remove, spec};
+use crate::ns::{DEADLINE, addresses_on, apply, apply_all, ip, isolated, pair, put, remove, spec, until};
 
 fn record(directory: &tempfile::TempDir) -> Marks {
     let marks = Marks::open(&MarkMode::Record, directory.path()).unwrap();
@@ -73,7 +75,12 @@ fn an_operators_address_in_place_of_ours_is_not_taken_for_it() {
             vec![Op::Put(AddressSpec { no_prefix_route: false, ..spec(index, "192.0.2.1/24") })],
         );
         // Creation times are in hundredths of a second: theirs must come later.
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        let put_at = std::time::Instant::now();
+        until("the kernel's clock to move on", DEADLINE, || {
+            let passed = put_at.elapsed();
+            if passed > Duration::from_millis(20) { Ok(()) } else { Err(passed) }
+        })
+        .await;
         ip("addr del 192.0.2.1/24 dev a0");
         ip("addr add 192.0.2.1/24 dev a0");
         assert!(ours(&marks).await.is_empty());

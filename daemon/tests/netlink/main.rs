@@ -1,6 +1,12 @@
 //! The kernel's side against a real kernel: every test in network namespaces of its
 //! own, which end with the threads that made them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests: a panic is how they fail, figures are printed"
+)]
+
 mod addresses;
 mod foreign;
 mod interfaces;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use purelb_core::facts::LinkFacts;
 use purelb_core::ids::IfIndex;
 use purelbd::netlink::{Marks, MonitorSettings};
 
@@ -18,7 +19,7 @@ fn links_come_change_and_go() {
         pair("a0", "a1");
         mirror
             .until("both ends up", |m| {
-                ["a0", "a1"].iter().all(|name| m.link(name).is_some_and(|l| l.usable()))
+                ["a0", "a1"].iter().all(|name| m.link(name).is_some_and(LinkFacts::usable))
             })
             .await;
         let index = index_of("a0");
@@ -29,7 +30,10 @@ fn links_come_change_and_go() {
 
         ip("link set a1 down");
         mirror.until("no carrier", |m| m.link("a0").is_some_and(|l| l.up && !l.carrier)).await;
+        // Kernels before 6.2 rename only what is down.
+        ip("link set a0 down");
         ip("link set a0 name b0");
+        ip("link set b0 up");
         mirror.until("the new name", |m| m.links[&index].name.as_str() == "b0").await;
 
         ip("addr add 192.0.2.1/24 dev b0");

@@ -23,11 +23,7 @@ fn config_map(name: &str) -> ConfigMap {
 #[tokio::test]
 async fn starts_in_time_and_survives_outages_with_its_data() -> Result<()> {
     let plane = ControlPlane::start().await?;
-    println!(
-        "{}: ready in {:?} (bar: 15 s)",
-        plane.version(),
-        plane.started_in()
-    );
+    println!("{}: ready in {:?} (bar: 15 s)", plane.version(), plane.started_in());
 
     let maps: Api<ConfigMap> = Api::namespaced(plane.admin()?, "default");
     maps.create(&PostParams::default(), &config_map("kept")).await?;
@@ -37,10 +33,7 @@ async fn starts_in_time_and_survives_outages_with_its_data() -> Result<()> {
     let asked = tokio::time::timeout(Duration::from_millis(300), maps.get("kept")).await;
     assert!(asked.is_err(), "a paused server answered: {asked:?}");
     plane.resume()?;
-    eventually("answers again", SOON, || async {
-        maps.get("kept").await.map_err(|e| e.to_string())
-    })
-    .await?;
+    eventually("answers again", SOON, || async { maps.get("kept").await.map_err(|e| e.to_string()) }).await?;
 
     // Killed: refused; back on the same port with the same data.
     let port = plane.port();
@@ -51,10 +44,7 @@ async fn starts_in_time_and_survives_outages_with_its_data() -> Result<()> {
     println!("API server restarted in {:?}", began.elapsed());
     assert_eq!(plane.port(), port);
     assert_eq!(maps.get("kept").await?.data.unwrap_or_default()["k"], "v");
-    assert!(
-        plane.start_apiserver().await.is_err(),
-        "a second one must be refused"
-    );
+    assert!(plane.start_apiserver().await.is_err(), "a second one must be refused");
     Ok(())
 }
 
@@ -66,10 +56,7 @@ async fn clients_verify_the_server_and_have_only_their_rights() -> Result<()> {
     let plane = builder.start().await?;
     assert_eq!(plane.url(), plane.url_via("127.0.0.2"));
     let applied = plane.apply_manifests().await?;
-    assert!(
-        applied.contains(&"Namespace purelb-system".to_owned()),
-        "{applied:?}"
-    );
+    assert!(applied.contains(&"Namespace purelb-system".to_owned()), "{applied:?}");
     // Applying twice changes nothing and is no error.
     assert_eq!(plane.apply_manifests().await?, applied);
 
@@ -80,21 +67,13 @@ async fn clients_verify_the_server_and_have_only_their_rights() -> Result<()> {
     let daemon = Client::try_from(config)?;
     let leases: Api<Lease> = Api::namespaced(daemon.clone(), "purelb-system");
     assert_eq!(leases.list(&ListParams::default()).await?.items.len(), 0);
-    let refused = Api::<Lease>::namespaced(daemon, "kube-system")
-        .list(&ListParams::default())
-        .await;
-    assert!(
-        matches!(&refused, Err(kube::Error::Api(s)) if s.code == 403),
-        "{refused:?}"
-    );
+    let refused = Api::<Lease>::namespaced(daemon, "kube-system").list(&ListParams::default()).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 403), "{refused:?}");
 
     // A token file that changes is read again by whoever restarts with it.
     let admin_url = plane.url();
     let (kubeconfig, token_file) = plane.kubeconfig_with_token_file(&admin_url, "wrong")?;
-    for (token, accepted) in [
-        ("wrong".to_owned(), false),
-        (plane.token_for(&account).await?, true),
-    ] {
+    for (token, accepted) in [("wrong".to_owned(), false), (plane.token_for(&account).await?, true)] {
         std::fs::write(&token_file, token)?;
         let kubeconfig = kube::config::Kubeconfig::read_from(&kubeconfig)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
@@ -125,9 +104,7 @@ async fn garbage_collection_removes_what_a_node_owned() -> Result<()> {
     println!("with controller-manager: ready in {:?}", plane.started_in());
     let client = plane.admin()?;
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = nodes
-        .create(&PostParams::default(), &fixtures::node("n1"))
-        .await?;
+    let node = nodes.create(&PostParams::default(), &fixtures::node("n1")).await?;
     let leases: Api<Lease> = Api::namespaced(client, "default");
     let lease: Lease = fixtures::object(json!({
         "metadata": {"name": "purelb-node-n1", "ownerReferences": [
@@ -171,19 +148,12 @@ async fn nothing_stays_when_the_test_is_killed() -> Result<()> {
     })
     .await?
     .expect("the child prints its directory");
-    assert!(
-        !programs_using(&dir).is_empty(),
-        "the child runs programs with {dir} on their command line"
-    );
+    assert!(!programs_using(&dir).is_empty(), "the child runs programs with {dir} on their command line");
     child.kill()?;
     child.wait()?;
     eventually("programs and files are gone", SOON, || async {
         let left = programs_using(&dir);
-        if left.is_empty() && !Path::new(&dir).exists() {
-            Ok(())
-        } else {
-            Err(left)
-        }
+        if left.is_empty() && !Path::new(&dir).exists() { Ok(()) } else { Err(left) }
     })
     .await
 }
@@ -192,8 +162,5 @@ fn programs_using(dir: &str) -> Vec<String> {
     let proc = std::fs::read_dir("/proc").expect("/proc is readable");
     let lines = proc.filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
     let lines = lines.map(|raw| String::from_utf8_lossy(&raw).replace('\0', " "));
-    lines
-        .filter(|line| line.contains(dir))
-        .map(|line| line.chars().take(80).collect())
-        .collect()
+    lines.filter(|line| line.contains(dir)).map(|line| line.chars().take(80).collect()).collect()
 }

@@ -20,17 +20,10 @@ const SYSTEM: &str = "purelb-system";
 
 /// What the server answers: the status code and its words.
 async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
-    let content = if method == "PATCH" {
-        "application/merge-patch+json"
-    } else {
-        "application/json"
-    };
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
-    let request = http::Request::builder()
-        .method(method)
-        .uri(path)
-        .header("Content-Type", content)
-        .body(body)?;
+    let request =
+        http::Request::builder().method(method).uri(path).header("Content-Type", content).body(body)?;
     match client.request_text(request).await {
         Ok(text) => Ok((200, text)),
         Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
@@ -58,10 +51,7 @@ async fn all_refused(client: &Client, calls: Vec<Call>) -> Result<()> {
     for (method, path, body) in calls {
         let (code, text) = ask(client, method, path, body.as_ref()).await?;
         if code != 403 {
-            wrong.push(format!(
-                "{method} {path}: {code} {}",
-                text.chars().take(200).collect::<String>()
-            ));
+            wrong.push(format!("{method} {path}: {code} {}", text.chars().take(200).collect::<String>()));
         }
     }
     assert!(wrong.is_empty(), "not refused:\n{}", wrong.join("\n"));
@@ -81,9 +71,7 @@ async fn furnish(plane: &ControlPlane) -> Result<()> {
     let admin = plane.admin()?;
     fixtures::ensure_namespace(&admin, "shop").await?;
     for name in ["n1", "n2"] {
-        Api::<Node>::all(admin.clone())
-            .create(&PostParams::default(), &fixtures::node(name))
-            .await?;
+        Api::<Node>::all(admin.clone()).create(&PostParams::default(), &fixtures::node(name)).await?;
     }
     let ips = ["192.0.2.5".parse()?];
     fixtures::create_with_ingress(&admin, &fixtures::service("shop", "web"), &ips).await?;
@@ -99,16 +87,12 @@ async fn furnish(plane: &ControlPlane) -> Result<()> {
     let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
     let spec = json!({"spec": {"externalTrafficPolicy": "Local"}});
     let path = "/api/v1/namespaces/shop/services/web?dryRun=All";
-    eventually(
-        "the policy on Services is enforced",
-        Duration::from_secs(30),
-        || async {
-            match ask(&daemon, "PATCH", path, Some(&spec)).await {
-                Ok((422, _)) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        },
-    )
+    eventually("the policy on Services is enforced", Duration::from_secs(30), || async {
+        match ask(&daemon, "PATCH", path, Some(&spec)).await {
+            Ok((422, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
     .await
 }
 
@@ -155,26 +139,14 @@ async fn a_daemon_can_do_its_work() -> Result<()> {
                 ),
             ),
             ("GET", "/apis/discovery.k8s.io/v1/endpointslices", None),
-            (
-                "GET",
-                "/apis/discovery.k8s.io/v1/endpointslices?watch=1&timeoutSeconds=1",
-                None,
-            ),
-            (
-                "GET",
-                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups",
-                None,
-            ),
+            ("GET", "/apis/discovery.k8s.io/v1/endpointslices?watch=1&timeoutSeconds=1", None),
+            ("GET", "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups", None),
             (
                 "GET",
                 "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups?watch=1&timeoutSeconds=1",
                 None,
             ),
-            (
-                "GET",
-                "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents",
-                None,
-            ),
+            ("GET", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents", None),
             (
                 "GET",
                 "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents?watch=1&timeoutSeconds=1",
@@ -185,26 +157,14 @@ async fn a_daemon_can_do_its_work() -> Result<()> {
                 "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a/status",
                 Some(condition.clone()),
             ),
-            (
-                "PATCH",
-                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status",
-                Some(condition),
-            ),
-            (
-                "GET",
-                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases",
-                None,
-            ),
+            ("PATCH", "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status", Some(condition)),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", None),
             (
                 "GET",
                 "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases?watch=1&timeoutSeconds=1",
                 None,
             ),
-            (
-                "POST",
-                "/apis/events.k8s.io/v1/namespaces/shop/events",
-                Some(event("shop", "Service", "web")),
-            ),
+            ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events", Some(event("shop", "Service", "web"))),
             (
                 "POST",
                 "/apis/events.k8s.io/v1/namespaces/purelb-system/events",
@@ -222,16 +182,8 @@ async fn a_daemon_keeps_its_lease() -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(plane.client_for(&ServiceAccount::node_daemon()).await?, SYSTEM);
     let node = NodeName::new("keeps-its-lease")?;
     let now = k8s_openapi::jiff::Timestamp::now;
-    let made = lease::create(
-        SYSTEM,
-        &node,
-        &lease_content("first")?,
-        Some("192.0.2.1:7473"),
-        now(),
-    );
-    let made = leases
-        .create(&PostParams::default(), &serde_json::from_value(made)?)
-        .await?;
+    let made = lease::create(SYSTEM, &node, &lease_content("first")?, Some("192.0.2.1:7473"), now());
+    let made = leases.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
     let facts = lease::facts(&made)?;
     assert_eq!(facts.instance, Some(InstanceId::new("first")?));
 
@@ -240,38 +192,22 @@ async fn a_daemon_keeps_its_lease() -> Result<()> {
     let mut content = lease_content("first")?;
     content.draining = Some("2026-01-02T03:04:05Z".into());
     let renew = lease::patch(&node, &content, None, now(), &version);
-    let renewed = leases
-        .patch(&name, &PatchParams::default(), &Patch::Merge(&renew))
-        .await?;
+    let renewed = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&renew)).await?;
     let read = lease::facts(&renewed)?;
     assert_ne!(read.renewal, facts.renewal);
-    assert!(
-        read.draining.is_some() && read.control_endpoint.is_none(),
-        "{read:?}"
-    );
+    assert!(read.draining.is_some() && read.control_endpoint.is_none(), "{read:?}");
 
     // Another instance that still believes in the old version gets a conflict.
     let steal = lease::patch(&node, &lease_content("second")?, None, now(), &version);
-    let refused = leases
-        .patch(&name, &PatchParams::default(), &Patch::Merge(&steal))
-        .await;
-    assert!(
-        matches!(&refused, Err(kube::Error::Api(s)) if s.code == 409),
-        "{refused:?}"
-    );
+    let refused = leases.patch(&name, &PatchParams::default(), &Patch::Merge(&steal)).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 409), "{refused:?}");
 
     let only_if = |version: Option<String>| DeleteParams {
-        preconditions: Some(Preconditions {
-            resource_version: version,
-            uid: None,
-        }),
+        preconditions: Some(Preconditions { resource_version: version, uid: None }),
         ..DeleteParams::default()
     };
     let refused = leases.delete(&name, &only_if(Some(version))).await;
-    assert!(
-        matches!(&refused, Err(kube::Error::Api(s)) if s.code == 409),
-        "{refused:?}"
-    );
+    assert!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 409), "{refused:?}");
     leases.delete(&name, &only_if(renewed.resource_version())).await?;
     assert!(leases.get_opt(&name).await?.is_none());
     Ok(())
@@ -286,11 +222,7 @@ async fn a_daemon_can_do_nothing_else() -> Result<()> {
         &daemon,
         vec![
             ("GET", "/api/v1/secrets", None),
-            (
-                "GET",
-                "/api/v1/namespaces/purelb-system/secrets/purelb-netbox",
-                None,
-            ),
+            ("GET", "/api/v1/namespaces/purelb-system/secrets/purelb-netbox", None),
             ("GET", "/api/v1/configmaps", None),
             ("GET", "/api/v1/pods", None),
             ("GET", "/api/v1/namespaces", None),
@@ -301,24 +233,12 @@ async fn a_daemon_can_do_nothing_else() -> Result<()> {
                 "/api/v1/namespaces/shop/services/web/status",
                 Some(json!({"status": {"loadBalancer": {"ingress": []}}})),
             ),
-            (
-                "PATCH",
-                "/api/v1/nodes/n1",
-                Some(json!({"metadata": {"labels": {"x": "y"}}})),
-            ),
+            ("PATCH", "/api/v1/nodes/n1", Some(json!({"metadata": {"labels": {"x": "y"}}}))),
             ("PATCH", "/api/v1/nodes/n1/status", Some(json!({"status": {}}))),
             ("DELETE", "/api/v1/nodes/n1", None),
-            (
-                "GET",
-                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
-                None,
-            ),
+            ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", None),
             ("GET", "/apis/coordination.k8s.io/v1/leases", None),
-            (
-                "DELETE",
-                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases",
-                None,
-            ),
+            ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", None),
             ("GET", "/apis/purelb.io/v2/servicegroups", None),
             (
                 "PATCH",
@@ -330,11 +250,7 @@ async fn a_daemon_can_do_nothing_else() -> Result<()> {
                 "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a",
                 Some(json!({"spec": {"local": {}}})),
             ),
-            (
-                "DELETE",
-                "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a",
-                None,
-            ),
+            ("DELETE", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a", None),
             (
                 "POST",
                 "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token",
@@ -347,11 +263,7 @@ async fn a_daemon_can_do_nothing_else() -> Result<()> {
             ),
             ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", None),
             ("GET", "/apis/apps/v1/deployments", None),
-            (
-                "GET",
-                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-                None,
-            ),
+            ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", None),
             ("GET", "/apis/events.k8s.io/v1/events", None),
         ],
     )
@@ -363,54 +275,23 @@ async fn what_is_not_ours_on_a_service_stays() -> Result<()> {
     let plane = plane().await?;
     let admin = plane.admin()?;
     let mine = fixtures::service("shop", "guarded");
-    Api::<Service>::namespaced(admin, "shop")
-        .create(&PostParams::default(), &mine)
-        .await?;
+    Api::<Service>::namespaced(admin, "shop").create(&PostParams::default(), &mine).await?;
     let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
     let allocator = plane.client_for(&ServiceAccount::allocator()).await?;
     let annotate = |key: &str| json!({"metadata": {"annotations": {key: "x"}}});
     let cases = [
         (&daemon, annotate("purelb.io/announcing-IPv6"), Ok(())),
-        (
-            &daemon,
-            annotate("purelb.io/service-group"),
-            Err("only the announcing annotations"),
-        ),
-        (
-            &daemon,
-            annotate("example.com/theirs"),
-            Err("only its own annotations"),
-        ),
-        (
-            &daemon,
-            json!({"metadata": {"labels": {"a": "b"}}}),
-            Err("never changes the labels"),
-        ),
-        (
-            &daemon,
-            json!({"spec": {"externalTrafficPolicy": "Local"}}),
-            Err("never changes the spec"),
-        ),
+        (&daemon, annotate("purelb.io/service-group"), Err("only the announcing annotations")),
+        (&daemon, annotate("example.com/theirs"), Err("only its own annotations")),
+        (&daemon, json!({"metadata": {"labels": {"a": "b"}}}), Err("never changes the labels")),
+        (&daemon, json!({"spec": {"externalTrafficPolicy": "Local"}}), Err("never changes the spec")),
         (&allocator, annotate("purelb.io/allocated-from"), Ok(())),
-        (
-            &allocator,
-            annotate("example.com/theirs"),
-            Err("only its own annotations"),
-        ),
-        (
-            &allocator,
-            json!({"spec": {"loadBalancerIP": "192.0.2.9"}}),
-            Err("never changes the spec"),
-        ),
+        (&allocator, annotate("example.com/theirs"), Err("only its own annotations")),
+        (&allocator, json!({"spec": {"loadBalancerIP": "192.0.2.9"}}), Err("never changes the spec")),
     ];
     for (client, patch, expected) in cases {
-        let (code, text) = ask(
-            client,
-            "PATCH",
-            "/api/v1/namespaces/shop/services/guarded",
-            Some(&patch),
-        )
-        .await?;
+        let (code, text) =
+            ask(client, "PATCH", "/api/v1/namespaces/shop/services/guarded", Some(&patch)).await?;
         match expected {
             Ok(()) => assert_eq!(code, 200, "{patch}: {text}"),
             Err(words) => assert!(code == 422 && text.contains(words), "{patch}: {code} {text}"),
@@ -424,9 +305,7 @@ async fn what_is_not_ours_on_a_service_stays() -> Result<()> {
 async fn a_bound_token_writes_only_its_nodes_lease() -> Result<()> {
     let plane = plane().await?;
     let node = Api::<Node>::all(plane.admin()?).get("n1").await?;
-    let token = plane
-        .token_for_node(&ServiceAccount::node_daemon(), &node)
-        .await?;
+    let token = plane.token_for_node(&ServiceAccount::node_daemon(), &node).await?;
     let client = plane.client_with_token(&plane.url(), &token)?;
     let path = "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases";
     let lease_of = |name: &str| -> Result<Value> {
@@ -438,17 +317,13 @@ async fn a_bound_token_writes_only_its_nodes_lease() -> Result<()> {
             k8s_openapi::jiff::Timestamp::now(),
         ))
     };
-    eventually(
-        "another node's Lease is refused",
-        Duration::from_secs(30),
-        || async {
-            let other = lease_of("n2").map_err(|e| e.to_string())?;
-            match ask(&client, "POST", &format!("{path}?dryRun=All"), Some(&other)).await {
-                Ok((422, text)) if text.contains("belongs to another node") => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        },
-    )
+    eventually("another node's Lease is refused", Duration::from_secs(30), || async {
+        let other = lease_of("n2").map_err(|e| e.to_string())?;
+        match ask(&client, "POST", &format!("{path}?dryRun=All"), Some(&other)).await {
+            Ok((422, text)) if text.contains("belongs to another node") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
     .await?;
     let (code, text) = ask(&client, "POST", path, Some(&lease_of("n1")?)).await?;
     assert_eq!(code, 200, "{text}");
@@ -485,11 +360,7 @@ async fn the_allocator_can_do_its_work_and_nothing_else() -> Result<()> {
             ("GET", "/api/v1/namespaces?watch=1&timeoutSeconds=1", None),
             ("GET", "/api/v1/nodes", None),
             ("GET", "/apis/purelb.io/v2/servicegroups", None),
-            (
-                "GET",
-                "/apis/purelb.io/v2/servicegroups?watch=1&timeoutSeconds=1",
-                None,
-            ),
+            ("GET", "/apis/purelb.io/v2/servicegroups?watch=1&timeoutSeconds=1", None),
             (
                 "PATCH",
                 "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status",
@@ -500,26 +371,14 @@ async fn the_allocator_can_do_its_work_and_nothing_else() -> Result<()> {
                 "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases?watch=1&timeoutSeconds=1",
                 None,
             ),
-            (
-                "POST",
-                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases",
-                Some(leader),
-            ),
+            ("POST", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", Some(leader)),
             (
                 "PATCH",
                 "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-allocator",
                 Some(json!({"spec": {"holderIdentity": "a-2"}})),
             ),
-            (
-                "POST",
-                "/apis/events.k8s.io/v1/namespaces/shop/events",
-                Some(event("shop", "Service", "web")),
-            ),
-            (
-                "GET",
-                "/api/v1/namespaces/purelb-system/secrets/purelb-netbox",
-                None,
-            ),
+            ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events", Some(event("shop", "Service", "web"))),
+            ("GET", "/api/v1/namespaces/purelb-system/secrets/purelb-netbox", None),
         ],
     )
     .await?;
@@ -531,21 +390,13 @@ async fn the_allocator_can_do_its_work_and_nothing_else() -> Result<()> {
             ("GET", "/api/v1/namespaces/shop/secrets/purelb-netbox", None),
             ("GET", "/api/v1/pods", None),
             ("DELETE", "/api/v1/namespaces/shop/services/web", None),
-            (
-                "PATCH",
-                "/api/v1/nodes/n1",
-                Some(json!({"spec": {"unschedulable": true}})),
-            ),
+            ("PATCH", "/api/v1/nodes/n1", Some(json!({"spec": {"unschedulable": true}}))),
             (
                 "PATCH",
                 "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-n1",
                 Some(json!({"spec": {}})),
             ),
-            (
-                "DELETE",
-                "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-n1",
-                None,
-            ),
+            ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-n1", None),
             (
                 "PATCH",
                 "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g",

@@ -7,6 +7,7 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams}
 use kube::core::GroupVersionKind;
 use kube::{Client, CustomResourceExt, Resource};
 use purelb_api::{LBNodeAgent, ServiceGroup, agent, group};
+use purelb_core::pools::Rules;
 use purelb_kit::controlplane::{ControlPlane, manifests};
 use serde_json::{Value, json};
 
@@ -48,9 +49,7 @@ fn pool() -> Value {
 }
 
 fn with(mut spec: Value, more: Value) -> Value {
-    let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else {
-        unreachable!("objects")
-    };
+    let (Value::Object(spec_map), Value::Object(more)) = (&mut spec, more) else { unreachable!("objects") };
     spec_map.extend(more);
     spec
 }
@@ -126,6 +125,7 @@ fn group_samples() -> Vec<(&'static str, Value, Verdict)> {
 
         ("128 ranges", json!({"local": {"v4pools": (0..128).map(|i| json!({"pool": format!("10.0.{i}.1-10.0.{i}.200"), "subnet": "10.0.0.0/16"})).collect::<Vec<_>>()}}), Good),
         ("range backwards", v4("192.0.2.20-192.0.2.10", "192.0.2.0/24"), BadOnlyHere("spec.local.v4pool.pool")),
+        ("only the network address", v4("192.0.2.0", "192.0.2.0/24"), BadOnlyHere("spec.local.v4pool.pool")),
         ("ranges overlap", json!({"local": {"v4pools": [pool(), pool()]}}), BadOnlyHere("spec.local.v4pools[1].pool")),
     ]
 }
@@ -178,7 +178,7 @@ type Reading = fn(Value) -> Option<String>;
 
 fn read_group(object: Value) -> Option<String> {
     match serde_json::from_value::<ServiceGroup>(object) {
-        Ok(object) => group::parse(&object).err().map(|p| p.field),
+        Ok(object) => group::parse(&object, &Rules::default()).err().map(|p| p.field),
         Err(e) => Some(e.to_string()),
     }
 }
@@ -198,10 +198,7 @@ async fn try_sample(
     ours: Reading,
 ) -> Result<(), String> {
     let object: DynamicObject = serde_json::from_value(raw.clone()).map_err(|e| e.to_string())?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     let answer = api.create(&dry, &object).await;
     let read_raw = ours(raw.clone());
     let accepted = |answer: kube::Result<DynamicObject>| match answer {
@@ -221,9 +218,7 @@ async fn try_sample(
         },
         Bad(words) => {
             refused(answer, words)?;
-            read_raw
-                .map(drop)
-                .ok_or_else(|| "our reading takes it".to_owned())
+            read_raw.map(drop).ok_or_else(|| "our reading takes it".to_owned())
         }
         BadOnlyThere(words) => refused(answer, words),
         BadOnlyHere(field) => match accepted(answer)? {
@@ -243,18 +238,8 @@ async fn plane() -> Result<(&'static ControlPlane, Client)> {
 async fn good_samples_are_accepted_and_bad_ones_refused_with_the_reason() -> Result<()> {
     let (_, client) = plane().await?;
     let kinds: [(&str, ApiResource, _, Reading); 2] = [
-        (
-            "ServiceGroup",
-            ServiceGroup::api_resource(),
-            group_samples(),
-            read_group,
-        ),
-        (
-            "LBNodeAgent",
-            LBNodeAgent::api_resource(),
-            agent_samples(),
-            read_agent,
-        ),
+        ("ServiceGroup", ServiceGroup::api_resource(), group_samples(), read_group),
+        ("LBNodeAgent", LBNodeAgent::api_resource(), agent_samples(), read_agent),
     ];
     let (mut tried, mut wrong) = (0, Vec::new());
     for (kind, resource, samples, ours) in kinds {
@@ -269,22 +254,14 @@ async fn good_samples_are_accepted_and_bad_ones_refused_with_the_reason() -> Res
         }
     }
     println!("{tried} samples");
-    assert!(
-        wrong.is_empty(),
-        "{} of {tried}:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
 
 #[tokio::test]
 async fn defaults_are_filled_in() -> Result<()> {
     let (_, client) = plane().await?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     let api: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), NAMESPACE, &LBNodeAgent::api_resource());
     let raw = json!({"apiVersion": "purelb.io/v2", "kind": "LBNodeAgent", "metadata": {"name": "d"},
@@ -315,9 +292,7 @@ async fn status_is_apart_and_columns_are_shown() -> Result<()> {
     let (_, client) = plane().await?;
     let api: Api<ServiceGroup> = Api::namespaced(client.clone(), NAMESPACE);
     let spec = serde_json::from_value(v4("192.0.2.0/28", "192.0.2.0/24"))?;
-    let made = api
-        .create(&PostParams::default(), &ServiceGroup::new("columns", spec))
-        .await?;
+    let made = api.create(&PostParams::default(), &ServiceGroup::new("columns", spec)).await?;
     let condition = Condition {
         type_: "Accepted".into(),
         status: "True".into(),
@@ -328,49 +303,25 @@ async fn status_is_apart_and_columns_are_shown() -> Result<()> {
     };
     let status = json!({"status": {"announce": "Local", "ipam": "Cluster", "allocatedIPv4": 3,
         "availableIPv6": i64::MAX, "conditions": [condition]}});
-    let stored = api
-        .patch_status("columns", &PatchParams::default(), &Patch::Merge(&status))
-        .await?;
+    let stored = api.patch_status("columns", &PatchParams::default(), &Patch::Merge(&status)).await?;
     let read = stored.status.context("a status")?;
-    assert_eq!(
-        (read.allocated_ipv4, read.available_ipv6),
-        (Some(3), Some(i64::MAX))
-    );
+    assert_eq!((read.allocated_ipv4, read.available_ipv6), (Some(3), Some(i64::MAX)));
     // Through the main door a status changes nothing.
     let back = json!({"status": {"allocatedIPv4": 99}});
-    let stored = api
-        .patch("columns", &PatchParams::default(), &Patch::Merge(&back))
-        .await?;
+    let stored = api.patch("columns", &PatchParams::default(), &Patch::Merge(&back)).await?;
     assert_eq!(stored.status.context("a status")?.allocated_ipv4, Some(3));
 
-    let request = http::Request::get(format!(
-        "/apis/purelb.io/v2/namespaces/{NAMESPACE}/servicegroups/columns"
-    ))
-    .header("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
-    .body(Vec::new())?;
+    let request =
+        http::Request::get(format!("/apis/purelb.io/v2/namespaces/{NAMESPACE}/servicegroups/columns"))
+            .header("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+            .body(Vec::new())?;
     let table: Value = client.request(request).await?;
     let columns = table["columnDefinitions"].as_array().context("columns")?;
     let named = |priority: i64| -> Vec<&str> {
-        columns
-            .iter()
-            .filter(|c| c["priority"] == priority)
-            .filter_map(|c| c["name"].as_str())
-            .collect()
+        columns.iter().filter(|c| c["priority"] == priority).filter_map(|c| c["name"].as_str()).collect()
     };
-    assert_eq!(
-        named(0),
-        ["Name", "Announce", "IPAM", "Allocated-V4", "Allocated-V6", "Age"]
-    );
-    assert_eq!(
-        named(1),
-        [
-            "Addresses",
-            "Available-V4",
-            "Available-V6",
-            "Namespaces",
-            "Enforced"
-        ]
-    );
+    assert_eq!(named(0), ["Name", "Announce", "IPAM", "Allocated-V4", "Allocated-V6", "Age"]);
+    assert_eq!(named(1), ["Addresses", "Available-V4", "Available-V6", "Namespaces", "Enforced"]);
     assert_eq!(table["rows"][0]["cells"][1], "Local");
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! The lab tells the truth: what its instruments report is what was done by hand.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -46,11 +49,7 @@ async fn until(
     eventually(what, WITHIN, || {
         let report = prober.report();
         let found = report.vip(vip).clone();
-        let state = if wished(&found) {
-            Ok(found)
-        } else {
-            Err(report.to_string())
-        };
+        let state = if wished(&found) { Ok(found) } else { Err(report.to_string()) };
         async { state }
     })
     .await
@@ -60,10 +59,7 @@ async fn until(
 async fn until_answers(prober: &Prober, vip: IpAddr, node: &str, more: u64) -> Result<VipReport> {
     let count = |report: &VipReport| report.answers_by_node().get(node).copied().unwrap_or(0);
     let before = count(prober.report().vip(vip));
-    until(&format!("answers from {node}"), prober, vip, |report| {
-        count(report) >= before + more
-    })
-    .await
+    until(&format!("answers from {node}"), prober, vip, |report| count(report) >= before + more).await
 }
 
 async fn until_lost(prober: &Prober, vip: IpAddr, more: u64) -> Result<VipReport> {
@@ -94,22 +90,13 @@ async fn move_by_hand(vip: IpNet, probing: Probing) -> Result<()> {
     assert_eq!(turns, ["a", "b"], "{report}");
     assert_eq!(found.sent, found.answered);
 
-    let announced: Vec<_> = wire
-        .announcements(vip)
-        .iter()
-        .map(|c| (c.host.clone().unwrap(), c.kind))
-        .collect();
+    let announced: Vec<_> =
+        wire.announcements(vip).iter().map(|c| (c.host.clone().unwrap(), c.kind)).collect();
     let expected = match vip {
         IpAddr::V4(_) => vec![Kind::GarpRequest, Kind::GarpReply],
         IpAddr::V6(_) => vec![Kind::UnsolicitedAdvertisement { overrides: true }],
     };
-    assert_eq!(
-        announced,
-        expected
-            .iter()
-            .map(|kind| ("b".to_owned(), *kind))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(announced, expected.iter().map(|kind| ("b".to_owned(), *kind)).collect::<Vec<_>>());
     let owners: Vec<_> = wire.owners(vip).into_iter().map(|holding| holding.mac).collect();
     assert_eq!(owners, [mac_of(&a), mac_of(&b)], "{:#?}", wire.claims(vip));
     assert_eq!(wire.duplicates(vip, WINDOW), []);
@@ -139,6 +126,29 @@ async fn an_ipv6_address_moved_with_an_advertisement_loses_nothing() -> Result<(
 }
 
 #[tokio::test]
+async fn an_address_moved_without_a_word_is_lost_until_announced() -> Result<()> {
+    let lab = mk_lab()?;
+    let (a, b, c) = (lab.node("a"), lab.node("b"), lab.node("c"));
+    let vip = ip("192.0.2.100");
+    let wire = lab.observe()?;
+    a.add("eth0", net("192.0.2.100/24"))?;
+    let prober = c.probe(Probing::udp([vip]).timeout(Duration::from_millis(200)))?;
+    until_answers(&prober, vip, "a", 100).await?;
+    b.add("eth0", net("192.0.2.100/24"))?;
+    a.del_address("eth0", vip)?;
+    let silent = until_lost(&prober, vip, 100).await?;
+    assert_eq!(silent.owner(), Some("a"), "the client still asks the old owner");
+    assert_eq!(wire.announcements(vip), []);
+    b.announce("eth0", vip)?;
+    until_answers(&prober, vip, "b", 100).await?;
+    let report = prober.stop();
+    let announced = wire.announcements(vip)[0].at;
+    let back = report.vip(vip).turns.last().unwrap().first;
+    assert!(back.since(announced) < Duration::from_secs(1), "{report}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_removed_address_shows_as_loss_of_the_same_length() -> Result<()> {
     let lab = mk_lab()?;
     let (a, c) = (lab.node("a"), lab.node("c"));
@@ -159,17 +169,11 @@ async fn a_removed_address_shows_as_loss_of_the_same_length() -> Result<()> {
     let hole = timeline.no_owner_time();
     let loss = found.losses.first().unwrap();
     assert_eq!(found.losses.len(), 1, "{report}");
-    assert!(
-        found.gap() >= hole.saturating_sub(Duration::from_millis(20)),
-        "{report}, {timeline}"
-    );
+    assert!(found.gap() >= hole.saturating_sub(Duration::from_millis(20)), "{report}, {timeline}");
     // Lost are exactly the probes sent while nobody held it.
     let span = timeline.no_owner().next().unwrap();
     let slack = Duration::from_millis(20);
-    assert!(
-        loss.first + slack >= span.from && loss.last <= span.to + slack,
-        "{loss:?} but {span:?}"
-    );
+    assert!(loss.first + slack >= span.from && loss.last <= span.to + slack, "{loss:?} but {span:?}");
     assert_eq!(found.lost, loss.probes);
     assert!(
         Duration::from_millis(found.lost) + report.lag.worst + slack >= hole.mul_f64(0.9),
@@ -251,11 +255,7 @@ async fn tcp_probes_see_who_answers_and_what_is_lost() -> Result<()> {
     a.del_address("eth0", v4)?;
     until_lost(&prober, v4, 50).await?;
     let report = prober.stop();
-    assert_eq!(
-        report.vip(v6).answers_by_node().into_keys().collect::<Vec<_>>(),
-        ["b"],
-        "{report}"
-    );
+    assert_eq!(report.vip(v6).answers_by_node().into_keys().collect::<Vec<_>>(), ["b"], "{report}");
     assert_eq!(report.vip(v6).lost, 0, "{report}");
     Ok(())
 }
@@ -305,11 +305,7 @@ async fn a_host_cut_off_the_segment_is_silent_and_comes_back() -> Result<()> {
     a.announce("eth0", vip)?;
     a.heal(&Cut::segment("lan"))?;
     until_answers(&prober, vip, "a", 100).await?;
-    assert_eq!(
-        wire.announcements(vip),
-        [],
-        "what is said behind a cut is not on the segment"
-    );
+    assert_eq!(wire.announcements(vip), [], "what is said behind a cut is not on the segment");
 
     // Without discovery those who know each other go on; a newcomer finds nobody.
     a.cut(Cut::discovery("lan"))?;
@@ -321,10 +317,7 @@ async fn a_host_cut_off_the_segment_is_silent_and_comes_back() -> Result<()> {
 
     a.set_loss("lan", 50.0)?;
     let before = prober.report();
-    until("a thousand probes", &prober, vip, |report| {
-        report.sent >= before.sent() + 1000
-    })
-    .await?;
+    until("a thousand probes", &prober, vip, |report| report.sent >= before.sent() + 1000).await?;
     a.set_loss("lan", 0.0)?;
     let report = prober.stop();
     // Half each way: three quarters.
@@ -345,9 +338,7 @@ async fn a_pulled_carrier_is_seen_by_the_node() -> Result<()> {
                 async {
                     match links {
                         Ok(links)
-                            if links
-                                .iter()
-                                .any(|l| l.name == "eth0" && l.up && l.carrier == wished) =>
+                            if links.iter().any(|l| l.name == "eth0" && l.up && l.carrier == wished) =>
                         {
                             Ok(())
                         }
@@ -361,10 +352,7 @@ async fn a_pulled_carrier_is_seen_by_the_node() -> Result<()> {
     carrier(true).await?;
     a.pull_carrier("lan")?;
     carrier(false).await?;
-    assert!(
-        a.address(ip("192.0.2.11"))?.is_some(),
-        "addresses stay, as on a real host"
-    );
+    assert!(a.address(ip("192.0.2.11"))?.is_some(), "addresses stay, as on a real host");
     a.restore_carrier("lan")?;
     carrier(true).await
 }
@@ -411,17 +399,11 @@ async fn two_labs_with_the_same_addresses_do_not_meet() -> Result<()> {
     until_answers(&first, vip, "a", 50).await?;
     until_answers(&second, vip, "b", 50).await?;
     let report = first.stop();
-    assert_eq!(
-        report.vip(vip).answers_by_node().into_keys().collect::<Vec<_>>(),
-        ["a"]
-    );
+    assert_eq!(report.vip(vip).answers_by_node().into_keys().collect::<Vec<_>>(), ["a"]);
     drop(one);
     until_answers(&second, vip, "b", 50).await?;
     let report = second.stop();
-    assert_eq!(
-        report.vip(vip).answers_by_node().into_keys().collect::<Vec<_>>(),
-        ["b"]
-    );
+    assert_eq!(report.vip(vip).answers_by_node().into_keys().collect::<Vec<_>>(), ["b"]);
     assert_eq!(report.lost(), 0, "{report}");
     Ok(())
 }
@@ -440,14 +422,8 @@ async fn probes_keep_their_rate() -> Result<()> {
     let places = report.sent() + report.lag.skipped;
     let expected = started.elapsed().as_millis() as u64;
     // Stopping takes a moment more; sending more than asked for is never right.
-    assert!(
-        places <= expected + 20 && places >= expected * 7 / 10,
-        "{places} in {expected} ms; {report}"
-    );
+    assert!(places <= expected + 20 && places >= expected * 7 / 10, "{places} in {expected} ms; {report}");
     let [one, other] = vips.map(|vip| report.vip(vip).sent);
-    assert!(
-        one.abs_diff(other) <= 1 + report.lag.skipped,
-        "VIPs take turns: {report}"
-    );
+    assert!(one.abs_diff(other) <= 1 + report.lag.skipped, "VIPs take turns: {report}");
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! Nothing is left of a lab, however its process ends; and who cannot build one is told
 //! what to do.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -32,10 +35,7 @@ impl Held {
         let mut line = String::new();
         while !line.starts_with("ready") {
             line.clear();
-            ensure!(
-                said.read_line(&mut line)? > 0,
-                "lab-hold ended before it was ready"
-            );
+            ensure!(said.read_line(&mut line)? > 0, "lab-hold ended before it was ready");
         }
         let held = Self { process, said };
         ensure!(held.left() != Left::default(), "a lab that is up has namespaces");
@@ -54,11 +54,7 @@ impl Held {
     fn end(&mut self) -> Result<(Option<i32>, String)> {
         let status = self.process.wait()?;
         let mut text = String::new();
-        self.process
-            .stderr
-            .take()
-            .context("stderr was asked for")?
-            .read_to_string(&mut text)?;
+        self.process.stderr.take().context("stderr was asked for")?.read_to_string(&mut text)?;
         self.said.read_to_string(&mut text)?;
         Ok((status.code(), text))
     }
@@ -89,28 +85,18 @@ fn left_of(pid: u32) -> Left {
     let named = |dir: &str| -> Vec<String> {
         let entries = std::fs::read_dir(dir).into_iter().flatten();
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        names
-            .filter(|name| name.starts_with(&format!("plb.{pid}.")))
-            .collect()
+        names.filter(|name| name.starts_with(&format!("plb.{pid}."))).collect()
     };
-    Left {
-        namespaces: named("/run/netns"),
-        files: named(&std::env::temp_dir().to_string_lossy()),
-    }
+    Left { namespaces: named("/run/netns"), files: named(&std::env::temp_dir().to_string_lossy()) }
 }
 
 /// Processes inside the namespaces of a run.
 fn inside(held: &Held) -> Vec<u32> {
     let mut pids = Vec::new();
     for name in held.left().namespaces {
-        let output = Command::new("ip")
-            .args(["netns", "pids", &name])
-            .output()
-            .unwrap();
+        let output = Command::new("ip").args(["netns", "pids", &name]).output().unwrap();
         pids.extend(
-            String::from_utf8_lossy(&output.stdout)
-                .split_whitespace()
-                .map(|p| p.parse::<u32>().unwrap()),
+            String::from_utf8_lossy(&output.stdout).split_whitespace().map(|p| p.parse::<u32>().unwrap()),
         );
     }
     pids
@@ -121,10 +107,7 @@ fn assert_gone(pids: &[u32]) {
     for pid in pids {
         // Dead, though perhaps not yet waited for by whoever inherited it.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(
-            !stat.contains("(sleep)") || stat.contains("(sleep) Z"),
-            "{pid} is still there: {stat}"
-        );
+        assert!(!stat.contains("(sleep)") || stat.contains("(sleep) Z"), "{pid} is still there: {stat}");
     }
 }
 
@@ -132,11 +115,7 @@ fn assert_gone(pids: &[u32]) {
 fn an_orderly_end_leaves_nothing() -> Result<()> {
     let mut held = Held::start()?;
     let pids = inside(&held);
-    held.process
-        .stdin
-        .take()
-        .context("stdin was asked for")?
-        .write_all(b"\n")?;
+    held.process.stdin.take().context("stdin was asked for")?.write_all(b"\n")?;
     assert_eq!(held.end()?.0, Some(0));
     assert_eq!(held.left(), Left::default());
     assert_gone(&pids);
@@ -147,17 +126,10 @@ fn an_orderly_end_leaves_nothing() -> Result<()> {
 fn a_panic_leaves_nothing() -> Result<()> {
     let mut held = Held::start()?;
     let pids = inside(&held);
-    held.process
-        .stdin
-        .take()
-        .context("stdin was asked for")?
-        .write_all(b"panic\n")?;
+    held.process.stdin.take().context("stdin was asked for")?.write_all(b"panic\n")?;
     let (code, said) = held.end()?;
     assert_eq!(code, Some(101), "{said}");
-    assert!(
-        said.contains("asked to panic") && said.contains("last lines of sleeper"),
-        "{said}"
-    );
+    assert!(said.contains("asked to panic") && said.contains("last lines of sleeper"), "{said}");
     assert_eq!(held.left(), Left::default());
     assert_gone(&pids);
     Ok(())
@@ -187,13 +159,7 @@ async fn what_a_killed_run_leaves_the_next_one_removes() -> Result<()> {
     // Another test's sweep may be at it at the same moment.
     eventually("the leftovers to be gone", WITHIN, || {
         let left = killed.left();
-        async {
-            if left == Left::default() {
-                Ok(())
-            } else {
-                Err(left)
-            }
-        }
+        async { if left == Left::default() { Ok(()) } else { Err(left) } }
     })
     .await?;
     assert_gone(&pids);
@@ -209,10 +175,7 @@ fn without_privileges_it_says_what_to_do() -> Result<()> {
         .context("running setpriv, of util-linux")?;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(
-        said.contains("lacks CAP_NET_ADMIN") && said.contains("run it as root"),
-        "{said}"
-    );
+    assert!(said.contains("lacks CAP_NET_ADMIN") && said.contains("run it as root"), "{said}");
     Ok(())
 }
 
@@ -223,25 +186,17 @@ fn without_a_tool_it_says_what_to_install() -> Result<()> {
         let script = format!(
             "PATH=$PATH:/usr/sbin:/sbin; mount --bind /dev/null \"$(readlink -f \"$(command -v {tool})\")\" && exec {HOLD}"
         );
-        let output = Command::new("unshare")
-            .args(["--mount", "sh", "-ec", &script])
-            .output()?;
+        let output = Command::new("unshare").args(["--mount", "sh", "-ec", &script]).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success());
-        assert!(
-            said.contains(&format!("apt-get install {package}")),
-            "{tool}: {said}"
-        );
+        assert!(said.contains(&format!("apt-get install {package}")), "{tool}: {said}");
     }
     Ok(())
 }
 
 #[test]
 fn a_lab_that_cannot_be_built_leaves_nothing() -> Result<()> {
-    let refused = Lab::builder()
-        .segment("lan", ["192.0.2.0/24"])
-        .node("a", ["wan"])
-        .build();
+    let refused = Lab::builder().segment("lan", ["192.0.2.0/24"]).node("a", ["wan"]).build();
     assert!(format!("{:#}", refused.unwrap_err()).contains("no segment wan"));
     Ok(())
 }

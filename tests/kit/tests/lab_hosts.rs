@@ -1,6 +1,9 @@
 //! What happens inside the lab's hosts: addresses, neighbours, processes, power, and
 //! the way to the API server and back.
 
+// Helpers of tests may panic as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -43,15 +46,10 @@ fn sh(script: &str) -> Command {
 async fn addresses_show_flags_lifetimes_and_the_mark() -> Result<()> {
     let lab = mk_lab()?;
     let a = lab.node("a");
-    let marked = NewAddress::new(net("192.0.2.100/24"))
-        .lifetimes(300, 200)
-        .proto(0x50);
+    let marked = NewAddress::new(net("192.0.2.100/24")).lifetimes(300, 200).proto(0x50);
     a.add_address("eth0", &marked.clone().flags(AddressFlags::Noprefixroute))?;
     let held = a.address(ip("192.0.2.100"))?.context("the address is there")?;
-    assert_eq!(
-        (held.net, held.dev.as_str(), held.proto),
-        (net("192.0.2.100/24"), "eth0", Some(0x50))
-    );
+    assert_eq!((held.net, held.dev.as_str(), held.proto), (net("192.0.2.100/24"), "eth0", Some(0x50)));
     assert!(
         held.flags.contains(AddressFlags::Noprefixroute) && !held.flags.contains(AddressFlags::Permanent)
     );
@@ -61,18 +59,9 @@ async fn addresses_show_flags_lifetimes_and_the_mark() -> Result<()> {
     assert!(near(held.valid, 300) && near(held.preferred, 200), "{held:?}");
 
     assert!(a.add_address("eth0", &marked).is_err(), "it is there already");
-    a.add_address(
-        "eth0",
-        &NewAddress::new(net("192.0.2.100/24"))
-            .lifetimes(900, 0)
-            .proto(0x51)
-            .replace(),
-    )?;
+    a.add_address("eth0", &NewAddress::new(net("192.0.2.100/24")).lifetimes(900, 0).proto(0x51).replace())?;
     let held = a.address(ip("192.0.2.100"))?.context("the address is there")?;
-    assert!(
-        near(held.valid, 900) && held.flags.contains(AddressFlags::Deprecated),
-        "{held:?}"
-    );
+    assert!(near(held.valid, 900) && held.flags.contains(AddressFlags::Deprecated), "{held:?}");
 
     let own = a.address(ip("192.0.2.11"))?.context("the node's own address")?;
     assert_eq!((own.valid, own.proto), (None, None));
@@ -88,31 +77,18 @@ async fn an_address_that_expires_leaves_an_event() -> Result<()> {
     let a = lab.node("a");
     let vip = ip("192.0.2.100");
     let watch = lab.watch_addresses()?;
-    a.add_address(
-        "eth0",
-        &NewAddress::new(net("192.0.2.100/24")).lifetimes(1, 1).proto(0x50),
-    )?;
+    a.add_address("eth0", &NewAddress::new(net("192.0.2.100/24")).lifetimes(1, 1).proto(0x50))?;
     let events = eventually("the kernel to remove it", WITHIN, || {
         let events = watch.events(vip);
         async {
-            if events.last().is_some_and(|e| e.change == Change::Removed) {
-                Ok(events)
-            } else {
-                Err(events)
-            }
+            if events.last().is_some_and(|e| e.change == Change::Removed) { Ok(events) } else { Err(events) }
         }
     })
     .await?;
     let (first, last) = (&events[0], events.last().context("more than one")?);
-    assert_eq!(
-        (first.change, first.host.as_str(), first.address.dev.as_str()),
-        (Change::Set, "a", "eth0")
-    );
+    assert_eq!((first.change, first.host.as_str(), first.address.dev.as_str()), (Change::Set, "a", "eth0"));
     assert_eq!(first.address.proto, Some(0x50));
-    assert!(
-        last.at.since(first.at) >= Duration::from_millis(900),
-        "not before its time"
-    );
+    assert!(last.at.since(first.at) >= Duration::from_millis(900), "not before its time");
     assert_eq!(a.address(vip)?, None);
     assert!(watch.owners_timeline(vip)?.owners().is_empty());
     Ok(())
@@ -158,39 +134,19 @@ async fn processes_live_and_die_inside_their_node() -> Result<()> {
     let script = "trap 'echo asked to end; exit 7' TERM; ip -o addr show dev eth0; echo up; while :; do sleep 0.05; done";
     let mut process = a.spawn("daemon", sh(script))?;
     let ups = |wished: usize, log: String| async move {
-        if log.matches("up\n").count() == wished {
-            Ok(())
-        } else {
-            Err(log)
-        }
+        if log.matches("up\n").count() == wished { Ok(()) } else { Err(log) }
     };
     eventually("the first start", WITHIN, || ups(1, process.log())).await?;
-    assert!(
-        process.log().contains("192.0.2.11/24"),
-        "it sees its node's interface: {}",
-        process.log()
-    );
+    assert!(process.log().contains("192.0.2.11/24"), "it sees its node's interface: {}", process.log());
 
     let pid = process.pid();
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     process.stop()?;
-    eventually("SIGSTOP", WITHIN, || async {
-        if state().contains(") T ") {
-            Ok(())
-        } else {
-            Err(state())
-        }
-    })
-    .await?;
+    eventually("SIGSTOP", WITHIN, || async { if state().contains(") T ") { Ok(()) } else { Err(state()) } })
+        .await?;
     process.resume()?;
-    eventually("SIGCONT", WITHIN, || async {
-        if state().contains(") T ") {
-            Err(state())
-        } else {
-            Ok(())
-        }
-    })
-    .await?;
+    eventually("SIGCONT", WITHIN, || async { if state().contains(") T ") { Err(state()) } else { Ok(()) } })
+        .await?;
 
     process.restart()?;
     assert_ne!(process.pid(), pid);
@@ -202,10 +158,7 @@ async fn processes_live_and_die_inside_their_node() -> Result<()> {
     assert!(!process.is_running());
     process.kill()?;
 
-    let refused = format!(
-        "{:#}",
-        a.spawn("none", Command::new("/no/such/program")).unwrap_err()
-    );
+    let refused = format!("{:#}", a.spawn("none", Command::new("/no/such/program")).unwrap_err());
     assert!(refused.contains("/no/such/program"), "{refused}");
     Ok(())
 }
@@ -221,32 +174,17 @@ async fn power_off_is_silent_and_power_on_is_a_fresh_boot() -> Result<()> {
     let prober = c.probe(Probing::udp([vip]).timeout(Duration::from_millis(100)))?;
     let answers = |wished: u64| {
         let report = prober.report();
-        async move {
-            if report.vip(vip).answered >= wished {
-                Ok(())
-            } else {
-                Err(report.to_string())
-            }
-        }
+        async move { if report.vip(vip).answered >= wished { Ok(()) } else { Err(report.to_string()) } }
     };
     eventually("answers", WITHIN, || answers(50)).await?;
 
     a.power_off()?;
     let off_at = purelb_kit::lab::now();
     assert!(process.wait(WITHIN)?.code().is_none(), "killed by a signal");
-    assert!(
-        a.addresses()?.iter().all(|address| address.dev == "lo"),
-        "{:?}",
-        a.addresses()?
-    );
+    assert!(a.addresses()?.iter().all(|address| address.dev == "lo"), "{:?}", a.addresses()?);
     let timeline = eventually("the end of ownership", WITHIN, || {
         let timeline = kernel.owners_timeline(vip);
-        async {
-            timeline
-                .ok()
-                .filter(|t| t.owners().is_empty() && t.spans.len() > 1)
-                .ok_or("still held")
-        }
+        async { timeline.ok().filter(|t| t.owners().is_empty() && t.spans.len() > 1).ok_or("still held") }
     })
     .await?;
     assert!(timeline.spans.last().context("spans")?.from <= off_at);
@@ -258,12 +196,7 @@ async fn power_off_is_silent_and_power_on_is_a_fresh_boot() -> Result<()> {
     a.announce("eth0", vip)?;
     let before = prober.report().vip(vip).answered;
     eventually("answers after the boot", WITHIN, || answers(before + 50)).await?;
-    assert!(
-        wire.claims(vip)
-            .iter()
-            .all(|claim| claim.host.as_deref() == Some("a")),
-        "it kept its MAC"
-    );
+    assert!(wire.claims(vip).iter().all(|claim| claim.host.as_deref() == Some("a")), "it kept its MAC");
     Ok(())
 }
 
@@ -310,10 +243,7 @@ fn ask(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
 async fn one_node_can_be_cut_off_the_api_and_its_connections_stall() -> Result<()> {
     let lab = mk_lab()?;
     let (a, b) = (lab.node("a"), lab.node("b"));
-    assert!(
-        dial_api(&a).and_then(|mut s| Ok(ask(&mut s, "x")?)).is_err(),
-        "there is no API server yet"
-    );
+    assert!(dial_api(&a).and_then(|mut s| Ok(ask(&mut s, "x")?)).is_err(), "there is no API server yet");
     lab.set_api(mk_echo("api:")?);
     let mut of_a = dial_api(&a)?;
     let mut of_b = dial_api(&b)?;
@@ -321,11 +251,7 @@ async fn one_node_can_be_cut_off_the_api_and_its_connections_stall() -> Result<(
 
     a.cut(Cut::Api)?;
     let stalled = ask(&mut of_a, "two").unwrap_err();
-    assert_eq!(
-        stalled.kind(),
-        std::io::ErrorKind::WouldBlock,
-        "silence, not a reset: {stalled}"
-    );
+    assert_eq!(stalled.kind(), std::io::ErrorKind::WouldBlock, "silence, not a reset: {stalled}");
     assert!(dial_api(&a).is_err(), "nor does a new one come through");
     assert_eq!(ask(&mut of_b, "two")?, "api:two", "others are not touched");
 

@@ -12,13 +12,7 @@ const VIP4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 100);
 const VIP6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x100);
 
 fn mk_arp(operation: Operation, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) -> Vec<u8> {
-    let packet = arp::Packet {
-        operation,
-        sender_mac: MAC,
-        sender_ip,
-        target_mac: OTHER,
-        target_ip,
-    };
+    let packet = arp::Packet { operation, sender_mac: MAC, sender_ip, target_mac: OTHER, target_ip };
     packet.frame(OTHER).to_vec()
 }
 
@@ -43,9 +37,7 @@ fn resum(frame: &mut [u8]) {
             panic!("not ICMPv6");
         };
         let ip = ip.header();
-        icmp.icmp_type()
-            .calc_checksum(ip.source(), ip.destination(), icmp.payload())
-            .unwrap()
+        icmp.icmp_type().calc_checksum(ip.source(), ip.destination(), icmp.payload()).unwrap()
     };
     frame[56..58].copy_from_slice(&sum.to_be_bytes());
 }
@@ -76,24 +68,15 @@ fn an_announcement_is_both_arp_forms_or_one_advertisement() {
             .collect::<Vec<_>>()
     };
     assert_eq!(kinds(VIP4.into()), [Kind::GarpRequest, Kind::GarpReply]);
-    assert_eq!(
-        kinds(VIP6.into()),
-        [Kind::UnsolicitedAdvertisement { overrides: true }]
-    );
+    assert_eq!(kinds(VIP6.into()), [Kind::UnsolicitedAdvertisement { overrides: true }]);
 }
 
 #[test]
 fn answers_and_questions_are_told_apart() {
     let asker = Ipv4Addr::new(192, 0, 2, 1);
     let claim = |frame: &[u8]| classify(frame).claim().map(|c| (c.ip, c.kind));
-    assert_eq!(
-        claim(&mk_arp(Operation::Reply, VIP4, asker)),
-        Some((VIP4.into(), Kind::ArpReply))
-    );
-    assert_eq!(
-        claim(&mk_arp(Operation::Request, asker, VIP4)),
-        Some((asker.into(), Kind::ArpRequestSender))
-    );
+    assert_eq!(claim(&mk_arp(Operation::Reply, VIP4, asker)), Some((VIP4.into(), Kind::ArpReply)));
+    assert_eq!(claim(&mk_arp(Operation::Request, asker, VIP4)), Some((asker.into(), Kind::ArpRequestSender)));
 
     let solicited = {
         let mut frame = ndp::unsolicited_advertisement(VIP6, MAC).to_vec();
@@ -104,30 +87,15 @@ fn answers_and_questions_are_told_apart() {
     let kind = Kind::SolicitedAdvertisement { overrides: true };
     assert_eq!(claim(&solicited), Some((VIP6.into(), kind)));
     let asker = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-    assert_eq!(
-        claim(&mk_solicitation(asker, VIP6)),
-        Some((asker.into(), Kind::SolicitationSource))
-    );
+    assert_eq!(claim(&mk_solicitation(asker, VIP6)), Some((asker.into(), Kind::SolicitationSource)));
 }
 
 #[test]
 fn asking_whether_an_address_is_free_claims_nothing() {
     let probe = mk_arp(Operation::Request, Ipv4Addr::UNSPECIFIED, VIP4);
-    assert_eq!(
-        classify(&probe),
-        Seen::Probe {
-            ip: VIP4.into(),
-            mac: MAC
-        }
-    );
+    assert_eq!(classify(&probe), Seen::Probe { ip: VIP4.into(), mac: MAC });
     let dad = mk_solicitation(Ipv6Addr::UNSPECIFIED, VIP6);
-    assert_eq!(
-        classify(&dad),
-        Seen::Probe {
-            ip: VIP6.into(),
-            mac: MAC
-        }
-    );
+    assert_eq!(classify(&dad), Seen::Probe { ip: VIP6.into(), mac: MAC });
 }
 
 #[test]
@@ -142,11 +110,7 @@ fn what_hosts_must_ignore_is_no_claim() {
         }
         classify(&frame)
     };
-    assert_eq!(
-        spoiled(21, 254, false),
-        Seen::Other,
-        "hop limit: came through a router"
-    );
+    assert_eq!(spoiled(21, 254, false), Seen::Other, "hop limit: came through a router");
     assert_eq!(spoiled(57, good[57] ^ 1, false), Seen::Other, "checksum");
     assert_eq!(spoiled(55, 1, true), Seen::Other, "code");
     assert_eq!(spoiled(79, 0, true), Seen::Other, "an option of no length");
@@ -175,29 +139,16 @@ fn short_frames_are_padded_on_the_wire() {
 
 #[test]
 fn another_parser_reads_our_arp() {
-    for (frame, operation, target) in [
-        (arp::gratuitous_request(VIP4, MAC), 1, [0; 6]),
-        (arp::gratuitous_reply(VIP4, MAC), 2, [0xff; 6]),
-    ] {
+    for (frame, operation, target) in
+        [(arp::gratuitous_request(VIP4, MAC), 1, [0; 6]), (arp::gratuitous_reply(VIP4, MAC), 2, [0xff; 6])]
+    {
         let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
-        let header = sliced
-            .link
-            .as_ref()
-            .unwrap()
-            .to_header()
-            .unwrap()
-            .ethernet2()
-            .unwrap();
+        let header = sliced.link.as_ref().unwrap().to_header().unwrap().ethernet2().unwrap();
         assert_eq!((header.destination, header.source), ([0xff; 6], MAC.octets()));
-        let Some(NetSlice::Arp(packet)) = sliced.net else {
-            panic!("not ARP: {sliced:?}")
-        };
+        let Some(NetSlice::Arp(packet)) = sliced.net else { panic!("not ARP: {sliced:?}") };
         let packet = packet.to_packet().try_eth_ipv4().unwrap();
         assert_eq!(packet.operation.0, operation);
-        assert_eq!(
-            (packet.sender_mac, packet.sender_ipv4),
-            (MAC.octets(), VIP4.octets())
-        );
+        assert_eq!((packet.sender_mac, packet.sender_ipv4), (MAC.octets(), VIP4.octets()));
         assert_eq!((packet.target_mac, packet.target_ipv4), (target, VIP4.octets()));
     }
 }
@@ -206,38 +157,16 @@ fn another_parser_reads_our_arp() {
 fn another_parser_reads_our_advertisement() {
     let frame = ndp::unsolicited_advertisement(VIP6, MAC);
     let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
-    let header = sliced
-        .link
-        .as_ref()
-        .unwrap()
-        .to_header()
-        .unwrap()
-        .ethernet2()
-        .unwrap();
-    assert_eq!(
-        (header.destination, header.source),
-        ([0x33, 0x33, 0, 0, 0, 1], MAC.octets())
-    );
-    let Some(NetSlice::Ipv6(ip)) = sliced.net else {
-        panic!("not IPv6: {sliced:?}")
-    };
+    let header = sliced.link.as_ref().unwrap().to_header().unwrap().ethernet2().unwrap();
+    assert_eq!((header.destination, header.source), ([0x33, 0x33, 0, 0, 0, 1], MAC.octets()));
+    let Some(NetSlice::Ipv6(ip)) = sliced.net else { panic!("not IPv6: {sliced:?}") };
     let ip = ip.header();
     assert_eq!(ip.hop_limit(), 255);
-    assert_eq!(
-        (ip.source_addr(), ip.destination_addr()),
-        (VIP6, "ff02::1".parse().unwrap())
-    );
-    let Some(TransportSlice::Icmpv6(icmp)) = sliced.transport else {
-        panic!("not ICMPv6")
-    };
+    assert_eq!((ip.source_addr(), ip.destination_addr()), (VIP6, "ff02::1".parse().unwrap()));
+    let Some(TransportSlice::Icmpv6(icmp)) = sliced.transport else { panic!("not ICMPv6") };
     assert!(icmp.is_checksum_valid(ip.source(), ip.destination()));
-    let Icmpv6Type::NeighborAdvertisement(flags) = icmp.icmp_type() else {
-        panic!("not an advertisement")
-    };
-    assert_eq!(
-        (flags.router, flags.solicited, flags.r#override),
-        (false, false, true)
-    );
+    let Icmpv6Type::NeighborAdvertisement(flags) = icmp.icmp_type() else { panic!("not an advertisement") };
+    assert_eq!((flags.router, flags.solicited, flags.r#override), (false, false, true));
     assert_eq!(icmp.payload()[..16], VIP6.octets());
     assert_eq!(icmp.payload()[16..], [2, 1, 2, 0, 0, 0, 0, 7]);
 }

@@ -29,6 +29,22 @@ fn a_better_candidate_gets_it_once_it_says_it_has_it() {
 }
 
 #[test]
+fn who_gives_an_address_away_announces_it_no_more() {
+    let (mut world, ip) = joined();
+    let said = world.announcements(&ip);
+    assert_eq!(said, 1, "repeats are still to come when the peer joins");
+    world.ms(400);
+    world.peer("peer", &[&ip]);
+    world.ms(200);
+    assert_eq!(world.announcements(&ip), said, "clients are the peer's now");
+    // The peer is gone before we let go: we keep it, and call the clients back.
+    world.peer("peer", &[]);
+    world.feed(Input::Leases(Update::Gone(node("peer"))));
+    assert_eq!(world.reason(&ip).name(), "Announcing");
+    assert_eq!(world.announcements(&ip), said + 1);
+}
+
+#[test]
 fn a_peer_that_never_confirms_is_decided_by_the_deadline() {
     let (mut world, ip) = joined();
     for _ in 0..5 {

@@ -26,10 +26,7 @@ pub struct ServiceAccount {
 
 impl ServiceAccount {
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
     /// The account of the node daemons in the manifests.
@@ -57,11 +54,8 @@ impl ControlPlane {
 
     /// A client with this bearer token, verifying the server by the lab's CA.
     pub fn client_with_token(&self, server_url: &str, token: &str) -> Result<Client> {
-        let mut config = Config::new(
-            server_url
-                .parse()
-                .with_context(|| format!("server address {server_url:?}"))?,
-        );
+        let mut config =
+            Config::new(server_url.parse().with_context(|| format!("server address {server_url:?}"))?);
         config.root_cert = Some(vec![self.ca.cert_der()]);
         config.auth_info.token = Some(token.to_owned().into());
         Ok(Client::try_from(config)?)
@@ -94,18 +88,12 @@ impl ControlPlane {
             expiration_seconds: Some(TOKEN_SECONDS),
             ..TokenRequestSpec::default()
         };
-        let request = TokenRequest {
-            spec: Some(spec),
-            ..TokenRequest::default()
-        };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let answer = accounts
             .create_token_request(&account.name, &PostParams::default(), &request)
             .await
             .with_context(|| format!("a token for {account:?} (are the manifests applied?)"))?;
-        answer
-            .status
-            .and_then(|s| s.token)
-            .context("the token request was answered without a token")
+        answer.status.and_then(|s| s.token).context("the token request was answered without a token")
     }
 
     /// Writes a kubeconfig for a daemon that reaches the server at `server_url`: its

@@ -43,34 +43,20 @@ impl Binaries {
             Err(why) => passed_over.push(format!("PATH: {why:#}")),
         }
         Self::in_dirs(&[Self::build()?]).with_context(|| {
-            format!(
-                "the built control plane does not fit (before it: {})",
-                passed_over.join("; ")
-            )
+            format!("the built control plane does not fit (before it: {})", passed_over.join("; "))
         })
     }
 
     fn in_dirs(dirs: &[PathBuf]) -> Result<Self> {
         let find = |name: &str| {
-            dirs.iter()
-                .map(|d| d.join(name))
-                .find(|p| p.is_file())
-                .with_context(|| format!("no {name}"))
+            dirs.iter().map(|d| d.join(name)).find(|p| p.is_file()).with_context(|| format!("no {name}"))
         };
         let (etcd, apiserver) = (find("etcd")?, find("kube-apiserver")?);
         let controller_manager = find("kube-controller-manager")?;
         let version = version_of(&apiserver)?;
         match minor(&version) {
-            Some(m) if m >= OLDEST_MINOR => Ok(Self {
-                etcd,
-                apiserver,
-                controller_manager,
-                version,
-            }),
-            _ => bail!(
-                "{} is {version:?}, need 1.{OLDEST_MINOR} or newer",
-                apiserver.display()
-            ),
+            Some(m) if m >= OLDEST_MINOR => Ok(Self { etcd, apiserver, controller_manager, version }),
+            _ => bail!("{} is {version:?}, need 1.{OLDEST_MINOR} or newer", apiserver.display()),
         }
     }
 
@@ -83,11 +69,7 @@ impl Binaries {
             .output()
             .with_context(|| format!("running {}", script.display()))?;
         if !out.status.success() {
-            bail!(
-                "{} failed ({}); its output is above",
-                script.display(),
-                out.status
-            );
+            bail!("{} failed ({}); its output is above", script.display(), out.status);
         }
         let text = String::from_utf8(out.stdout).context("build.sh printed something that is not text")?;
         let dir = text.lines().last().unwrap_or_default().trim();
@@ -128,9 +110,7 @@ mod tests {
     fn an_incomplete_directory_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("etcd"), "").unwrap();
-        let why = Binaries::in_dirs(&[dir.path().to_owned()])
-            .unwrap_err()
-            .to_string();
+        let why = Binaries::in_dirs(&[dir.path().to_owned()]).unwrap_err().to_string();
         assert_eq!(why, "no kube-apiserver");
     }
 }

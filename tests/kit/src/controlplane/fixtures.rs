@@ -37,17 +37,9 @@ pub fn service(namespace: &str, name: &str) -> Service {
 
 /// Annotations as the allocator leaves them.
 pub fn allocated(mut service: Service, group: &str, pool_type: &str) -> Service {
-    let ours = [
-        ("allocated-by", "PureLB"),
-        ("allocated-from", group),
-        ("pool-type", pool_type),
-    ];
+    let ours = [("allocated-by", "PureLB"), ("allocated-from", group), ("pool-type", pool_type)];
     let more = ours.map(|(k, v)| (format!("purelb.io/{k}"), v.to_owned()));
-    service
-        .metadata
-        .annotations
-        .get_or_insert_default()
-        .extend(BTreeMap::from(more));
+    service.metadata.annotations.get_or_insert_default().extend(BTreeMap::from(more));
     service
 }
 
@@ -98,9 +90,7 @@ pub async fn create_with_ingress(client: &Client, service: &Service, ips: &[IpAd
     let namespace = service.namespace().context("a Service without a namespace")?;
     let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
     let name = service.name_any();
-    api.create(&PostParams::default(), service)
-        .await
-        .with_context(|| format!("creating Service {name}"))?;
+    api.create(&PostParams::default(), service).await.with_context(|| format!("creating Service {name}"))?;
     let patch = json!({"status": status_with(ips)});
     api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
         .await

@@ -71,10 +71,7 @@ pub async fn apply(client: &Client, objects: &[Value]) -> Result<Vec<String>> {
     for value in objects {
         let object: DynamicObject =
             serde_json::from_value(value.clone()).context("not a Kubernetes object")?;
-        let types = object
-            .types
-            .clone()
-            .context("an object without apiVersion and kind")?;
+        let types = object.types.clone().context("an object without apiVersion and kind")?;
         let gvk = GroupVersionKind::try_from(&types)?;
         let (resource, scope) = match known.get(&gvk) {
             Some(found) => found.clone(),
@@ -96,18 +93,12 @@ pub async fn apply(client: &Client, objects: &[Value]) -> Result<Vec<String>> {
             }
             (Scope::Namespaced, None) => bail!("{} {name} names no namespace", gvk.kind),
         };
-        let label = format!(
-            "{} {}",
-            gvk.kind,
-            namespace.map_or(name.clone(), |ns| format!("{ns}/{name}"))
-        );
+        let label = format!("{} {}", gvk.kind, namespace.map_or(name.clone(), |ns| format!("{ns}/{name}")));
         let params = PatchParams {
             field_validation: Some(kube::api::ValidationDirective::Strict),
             ..PatchParams::apply(FIELD_MANAGER).force()
         };
-        api.patch(&name, &params, &Patch::Apply(value))
-            .await
-            .with_context(|| format!("applying {label}"))?;
+        api.patch(&name, &params, &Patch::Apply(value)).await.with_context(|| format!("applying {label}"))?;
         if gvk.kind == "CustomResourceDefinition" {
             wait_served(client, &name).await?;
         }
@@ -123,10 +114,7 @@ async fn wait_served(client: &Client, crd_name: &str) -> Result<()> {
     eventually(&what, Duration::from_secs(30), || async {
         let crd = crds.get(crd_name).await.map_err(|e| e.to_string())?;
         let conditions = crd.status.and_then(|s| s.conditions).unwrap_or_default();
-        if !conditions
-            .iter()
-            .any(|c| c.type_ == "Established" && c.status == "True")
-        {
+        if !conditions.iter().any(|c| c.type_ == "Established" && c.status == "True") {
             return Err(format!("{conditions:?}"));
         }
         for version in crd.spec.versions.iter().filter(|v| v.served) {
@@ -134,9 +122,7 @@ async fn wait_served(client: &Client, crd_name: &str) -> Result<()> {
             let gvk = GroupVersionKind::gvk(&crd.spec.group, &version.name, &names.kind);
             let resource = ApiResource::from_gvk_with_plural(&gvk, &names.plural);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            api.list(&ListParams::default().limit(1))
-                .await
-                .map_err(|e| e.to_string())?;
+            api.list(&ListParams::default().limit(1)).await.map_err(|e| e.to_string())?;
         }
         Ok(())
     })

@@ -94,18 +94,9 @@ impl ReservedPort {
         let addr = SocketAddr::new(ip, 0);
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
         socket.set_reuse_port(true)?;
-        socket
-            .bind(&addr.into())
-            .with_context(|| format!("reserving a port on {ip}"))?;
-        let port = socket
-            .local_addr()?
-            .as_socket()
-            .context("a TCP socket has an address")?
-            .port();
-        Ok(Self {
-            port,
-            _socket: socket,
-        })
+        socket.bind(&addr.into()).with_context(|| format!("reserving a port on {ip}"))?;
+        let port = socket.local_addr()?.as_socket().context("a TCP socket has an address")?.port();
+        Ok(Self { port, _socket: socket })
     }
 }
 
@@ -137,11 +128,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     pub fn builder() -> Builder {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Builder {
-            listen: loopback,
-            hosts: Vec::new(),
-            controller_manager: false,
-        }
+        Builder { listen: loopback, hosts: Vec::new(), controller_manager: false }
     }
 
     /// etcd and an API server on 127.0.0.1, ready to be used.
@@ -159,9 +146,7 @@ impl ControlPlane {
     async fn start_with(options: Builder) -> Result<Self> {
         let binaries = tokio::task::spawn_blocking(Binaries::find).await??;
         let began = Instant::now();
-        let dir = tempfile::Builder::new()
-            .prefix("purelb-controlplane-")
-            .tempdir()?;
+        let dir = tempfile::Builder::new().prefix("purelb-controlplane-").tempdir()?;
         let guard = Guard::over(dir.path())?;
         let ca = LabCa::new()?;
         let admin_token = uuid::Uuid::new_v4().to_string();
@@ -173,19 +158,11 @@ impl ControlPlane {
         let etcd_url = format!("http://127.0.0.1:{}", etcd_ports[0].port);
         let etcd_args = etcd_args(dir.path(), &etcd_url, etcd_ports[1].port);
         let apiserver_args = apiserver_args(&files, &etcd_url, options.listen, port.port);
-        let url_host = if options.listen.is_unspecified() {
-            loopback
-        } else {
-            options.listen
-        };
+        let url_host = if options.listen.is_unspecified() { loopback } else { options.listen };
 
         let etcd = Process::start("etcd", &binaries.etcd, &etcd_args, &dir.path().join("etcd.log"))?;
         let mut plane = Self {
-            running: Mutex::new(Running {
-                controller_manager: None,
-                apiserver: None,
-                etcd,
-            }),
+            running: Mutex::new(Running { controller_manager: None, apiserver: None, etcd }),
             apiserver_args,
             binaries,
             url_host,
@@ -275,11 +252,7 @@ impl ControlPlane {
     }
 
     fn signal_apiserver(&self, signal: Signal) -> Result<()> {
-        self.lock()
-            .apiserver
-            .as_ref()
-            .context("the API server is not running")?
-            .signal(signal)
+        self.lock().apiserver.as_ref().context("the API server is not running")?.signal(signal)
     }
 
     fn spawn_apiserver(&self) -> Result<()> {
@@ -288,12 +261,7 @@ impl ControlPlane {
             bail!("the API server is already running");
         }
         let log = self.dir.path().join("kube-apiserver.log");
-        let server = Process::start(
-            "kube-apiserver",
-            &self.binaries.apiserver,
-            &self.apiserver_args,
-            &log,
-        )?;
+        let server = Process::start("kube-apiserver", &self.binaries.apiserver, &self.apiserver_args, &log)?;
         running.apiserver = Some(server);
         Ok(())
     }
@@ -314,12 +282,8 @@ impl ControlPlane {
             "--controllers=*,-node-lifecycle-controller".into(),
         ];
         let log = self.dir.path().join("kube-controller-manager.log");
-        let manager = Process::start(
-            "kube-controller-manager",
-            &self.binaries.controller_manager,
-            &args,
-            &log,
-        )?;
+        let manager =
+            Process::start("kube-controller-manager", &self.binaries.controller_manager, &args, &log)?;
         self.lock().controller_manager = Some(manager);
         Ok(())
     }
@@ -327,20 +291,10 @@ impl ControlPlane {
     /// Fails, with the end of its log, as soon as a program has exited.
     fn check_alive(&self) -> Result<()> {
         let mut running = self.lock();
-        let Running {
-            controller_manager,
-            apiserver,
-            etcd,
-        } = &mut *running;
-        for process in [Some(etcd), apiserver.as_mut(), controller_manager.as_mut()]
-            .into_iter()
-            .flatten()
-        {
+        let Running { controller_manager, apiserver, etcd } = &mut *running;
+        for process in [Some(etcd), apiserver.as_mut(), controller_manager.as_mut()].into_iter().flatten() {
             if let Some(status) = process.exited()? {
-                bail!(
-                    "a part of the control plane ended ({status})\n{}",
-                    process.log_tail()
-                );
+                bail!("a part of the control plane ended ({status})\n{}", process.log_tail());
             }
         }
         Ok(())
@@ -348,16 +302,8 @@ impl ControlPlane {
 
     fn log_tails(&self) -> String {
         let running = self.lock();
-        let all = [
-            Some(&running.etcd),
-            running.apiserver.as_ref(),
-            running.controller_manager.as_ref(),
-        ];
-        all.into_iter()
-            .flatten()
-            .map(Process::log_tail)
-            .collect::<Vec<_>>()
-            .join("\n")
+        let all = [Some(&running.etcd), running.apiserver.as_ref(), running.controller_manager.as_ref()];
+        all.into_iter().flatten().map(Process::log_tail).collect::<Vec<_>>().join("\n")
     }
 
     async fn wait_ready(&self) -> Result<()> {
@@ -365,9 +311,7 @@ impl ControlPlane {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let look = || async {
             self.check_alive().map_err(Stop::Now)?;
-            let get = http::Request::get("/readyz")
-                .body(Vec::new())
-                .map_err(|e| Stop::Now(e.into()))?;
+            let get = http::Request::get("/readyz").body(Vec::new()).map_err(|e| Stop::Now(e.into()))?;
             // One look must not outlast the wait if the server accepts and then hangs.
             let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(get)).await;
             match answer {
@@ -376,11 +320,7 @@ impl ControlPlane {
                 Err(_) => return Err(Stop::NotYet("/readyz does not answer".into())),
             }
             // /readyz is said a moment before the default namespace exists.
-            namespaces
-                .get("default")
-                .await
-                .map(drop)
-                .map_err(|e| Stop::NotYet(e.to_string()))
+            namespaces.get("default").await.map(drop).map_err(|e| Stop::NotYet(e.to_string()))
         };
         self.wait_for("kube-apiserver is ready", look).await
     }
@@ -389,14 +329,9 @@ impl ControlPlane {
         let accounts: Api<ServiceAccountObject> = Api::namespaced(self.admin()?, "default");
         let look = || async {
             self.check_alive().map_err(Stop::Now)?;
-            accounts
-                .get("default")
-                .await
-                .map(drop)
-                .map_err(|e| Stop::NotYet(e.to_string()))
+            accounts.get("default").await.map(drop).map_err(|e| Stop::NotYet(e.to_string()))
         };
-        self.wait_for("kube-controller-manager makes service accounts", look)
-            .await
+        self.wait_for("kube-controller-manager makes service accounts", look).await
     }
 
     async fn wait_for<F, Fut>(&self, what: &str, mut look: F) -> Result<()>
@@ -414,10 +349,7 @@ impl ControlPlane {
                 }
             }
         });
-        waited
-            .await
-            .and_then(std::convert::identity)
-            .map_err(|e| e.context(self.log_tails()))
+        waited.await.and_then(std::convert::identity).map_err(|e| e.context(self.log_tails()))
     }
 }
 
@@ -459,10 +391,7 @@ impl Files {
             serving_key: put("apiserver.key", &serving.key_pem)?,
             sa_key: put("sa.key", &sa_key)?,
             sa_pub: put("sa.pub", &sa_pub)?,
-            tokens: put(
-                "tokens.csv",
-                &format!("{admin_token},lab-admin,lab-admin,\"system:masters\"\n"),
-            )?,
+            tokens: put("tokens.csv", &format!("{admin_token},lab-admin,lab-admin,\"system:masters\"\n"))?,
             cert_dir: dir.join("certs"),
         })
     }

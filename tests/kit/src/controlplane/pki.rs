@@ -26,9 +26,7 @@ impl std::fmt::Debug for LabCa {
 impl LabCa {
     pub fn new() -> Result<Self> {
         let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "purelb lab CA");
+        params.distinguished_name.push(DnType::CommonName, "purelb lab CA");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
@@ -45,9 +43,7 @@ impl LabCa {
     /// A serving certificate for these DNS names and addresses.
     pub fn serving(&self, hosts: &[String]) -> Result<Identity> {
         let mut params = CertificateParams::new(hosts.to_vec())?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "kube-apiserver");
+        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
@@ -68,10 +64,7 @@ impl LabCa {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &self.0)?;
-        Ok(Identity {
-            cert_pem: cert.pem(),
-            key_pem: key.serialize_pem(),
-        })
+        Ok(Identity { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
 }
 

@@ -70,11 +70,7 @@ impl Process {
             .process_group(0);
         let child = spawn_kept(command)
             .with_context(|| format!("starting {name} through setpriv (package util-linux)"))?;
-        Ok(Self {
-            name,
-            log: log.to_owned(),
-            child,
-        })
+        Ok(Self { name, log: log.to_owned(), child })
     }
 
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
@@ -96,12 +92,7 @@ impl Process {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         let from = lines.len().saturating_sub(25);
-        format!(
-            "--- {} ({}), last lines:\n{}",
-            self.name,
-            self.log.display(),
-            lines[from..].join("\n")
-        )
+        format!("--- {} ({}), last lines:\n{}", self.name, self.log.display(), lines[from..].join("\n"))
     }
 
     /// Ends it now and waits. SIGKILL on purpose: kube-apiserver hangs on SIGTERM

@@ -84,11 +84,7 @@ fn service(given: &mut Given, object: &mut Value, old: Option<&Value>) {
     } else if was == "LoadBalancer" {
         // What only a LoadBalancer has goes with the type, unless it was sent anew.
         let before = old.map(|old| old["spec"].clone()).unwrap_or_default();
-        for only in [
-            "allocateLoadBalancerNodePorts",
-            "loadBalancerClass",
-            "externalTrafficPolicy",
-        ] {
+        for only in ["allocateLoadBalancerNodePorts", "loadBalancerClass", "externalTrafficPolicy"] {
             let stays = only == "externalTrafficPolicy" && kind_of == "NodePort";
             if !stays && spec[only] == before[only] {
                 remove(spec, only);
@@ -155,21 +151,15 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
 ];
 
 fn renamed(map: &Map<String, Value>, names: impl Fn(&str) -> Option<&'static str>) -> Map<String, Value> {
-    map.iter()
-        .map(|(key, value)| (names(key).unwrap_or(key).to_string(), value.clone()))
-        .collect()
+    map.iter().map(|(key, value)| (names(key).unwrap_or(key).to_string(), value.clone())).collect()
 }
 
 pub(crate) fn events_from_core(stored: &Value) -> Value {
     let Some(map) = stored.as_object() else {
         return stored.clone();
     };
-    let mut shown = renamed(map, |key| {
-        EVENT_FIELDS
-            .iter()
-            .find(|(core, _)| *core == key)
-            .map(|(_, events)| *events)
-    });
+    let mut shown =
+        renamed(map, |key| EVENT_FIELDS.iter().find(|(core, _)| *core == key).map(|(_, events)| *events));
     shown.insert("apiVersion".into(), "events.k8s.io/v1".into());
     Value::Object(shown)
 }
@@ -178,12 +168,8 @@ pub(crate) fn events_to_core(shown: Value) -> Value {
     let Some(map) = shown.as_object() else {
         return shown;
     };
-    let mut stored = renamed(map, |key| {
-        EVENT_FIELDS
-            .iter()
-            .find(|(_, events)| *events == key)
-            .map(|(core, _)| *core)
-    });
+    let mut stored =
+        renamed(map, |key| EVENT_FIELDS.iter().find(|(_, events)| *events == key).map(|(core, _)| *core));
     stored.insert("apiVersion".into(), "v1".into());
     stored.entry("involvedObject").or_insert_with(|| json!({}));
     Value::Object(stored)

@@ -158,12 +158,7 @@ impl Kind {
             "metadata.finalizers" => Some(ListType::Set),
             _ => None,
         };
-        common.or_else(|| {
-            self.lists
-                .iter()
-                .find(|(of, _)| *of == path)
-                .map(|(_, list)| *list)
-        })
+        common.or_else(|| self.lists.iter().find(|(of, _)| *of == path).map(|(_, list)| *list))
     }
 
     /// Brings an object into the form it is kept in.
@@ -200,10 +195,7 @@ pub const KINDS: &[Kind] = &[
         status: true,
         fields: &["status.phase"],
         short: &["ns"],
-        columns: &[Column {
-            title: "Status",
-            path: "status.phase",
-        }],
+        columns: &[Column { title: "Status", path: "status.phase" }],
         ..Kind::built_in("", "namespaces", "Namespace", typed::<core::v1::Namespace>)
     },
     Kind {
@@ -217,10 +209,7 @@ pub const KINDS: &[Kind] = &[
             ("spec.podCIDRs", ListType::Set),
         ],
         short: &["no"],
-        columns: &[Column {
-            title: "Addresses",
-            path: "status.addresses.address",
-        }],
+        columns: &[Column { title: "Addresses", path: "status.addresses.address" }],
         ..Kind::built_in("", "nodes", "Node", typed::<core::v1::Node>)
     },
     Kind {
@@ -235,32 +224,17 @@ pub const KINDS: &[Kind] = &[
         atomic: &["spec.selector", "spec.sessionAffinityConfig"],
         short: &["svc"],
         columns: &[
-            Column {
-                title: "Type",
-                path: "spec.type",
-            },
-            Column {
-                title: "Cluster-IP",
-                path: "spec.clusterIP",
-            },
-            Column {
-                title: "External-IP",
-                path: "status.loadBalancer.ingress.ip",
-            },
-            Column {
-                title: "Port(s)",
-                path: "spec.ports.port",
-            },
+            Column { title: "Type", path: "spec.type" },
+            Column { title: "Cluster-IP", path: "spec.clusterIP" },
+            Column { title: "External-IP", path: "status.loadBalancer.ingress.ip" },
+            Column { title: "Port(s)", path: "spec.ports.port" },
         ],
         ..Kind::built_in("", "services", "Service", typed::<core::v1::Service>)
     },
     Kind {
         fields: &["type"],
         atomic: &[],
-        columns: &[Column {
-            title: "Type",
-            path: "type",
-        }],
+        columns: &[Column { title: "Type", path: "type" }],
         ..Kind::built_in("", "secrets", "Secret", typed::<core::v1::Secret>)
     },
     Kind {
@@ -281,22 +255,10 @@ pub const KINDS: &[Kind] = &[
         atomic: &["involvedObject", "related"],
         short: &["ev"],
         columns: &[
-            Column {
-                title: "Type",
-                path: "type",
-            },
-            Column {
-                title: "Reason",
-                path: "reason",
-            },
-            Column {
-                title: "Object",
-                path: "involvedObject.name",
-            },
-            Column {
-                title: "Message",
-                path: "message",
-            },
+            Column { title: "Type", path: "type" },
+            Column { title: "Reason", path: "reason" },
+            Column { title: "Object", path: "involvedObject.name" },
+            Column { title: "Message", path: "message" },
         ],
         ..Kind::built_in("", "events", "Event", typed::<core::v1::Event>)
     },
@@ -313,62 +275,28 @@ pub const KINDS: &[Kind] = &[
         atomic: &["regarding", "related"],
         stored_as: Some("events"),
         columns: &[
-            Column {
-                title: "Type",
-                path: "type",
-            },
-            Column {
-                title: "Reason",
-                path: "reason",
-            },
-            Column {
-                title: "Object",
-                path: "regarding.name",
-            },
-            Column {
-                title: "Message",
-                path: "note",
-            },
+            Column { title: "Type", path: "type" },
+            Column { title: "Reason", path: "reason" },
+            Column { title: "Object", path: "regarding.name" },
+            Column { title: "Message", path: "note" },
         ],
-        ..Kind::built_in(
-            "events.k8s.io",
-            "events",
-            "Event",
-            typed::<k8s_openapi::api::events::v1::Event>,
-        )
+        ..Kind::built_in("events.k8s.io", "events", "Event", typed::<k8s_openapi::api::events::v1::Event>)
     },
     Kind {
         unconditional_update: false,
         create_on_update: true,
         columns: &[
-            Column {
-                title: "Holder",
-                path: "spec.holderIdentity",
-            },
-            Column {
-                title: "Renewed",
-                path: "spec.renewTime",
-            },
+            Column { title: "Holder", path: "spec.holderIdentity" },
+            Column { title: "Renewed", path: "spec.renewTime" },
         ],
-        ..Kind::built_in(
-            "coordination.k8s.io",
-            "leases",
-            "Lease",
-            typed::<coordination::v1::Lease>,
-        )
+        ..Kind::built_in("coordination.k8s.io", "leases", "Lease", typed::<coordination::v1::Lease>)
     },
     Kind {
         generation: true,
         lists: &[],
         columns: &[
-            Column {
-                title: "AddressType",
-                path: "addressType",
-            },
-            Column {
-                title: "Endpoints",
-                path: "endpoints.addresses",
-            },
+            Column { title: "AddressType", path: "addressType" },
+            Column { title: "Endpoints", path: "endpoints.addresses" },
         ],
         ..Kind::built_in(
             "discovery.k8s.io",
@@ -380,31 +308,16 @@ pub const KINDS: &[Kind] = &[
     Kind {
         short: &["sg", "sgs"],
         columns: &[
-            Column {
-                title: "Announce",
-                path: "status.announce",
-            },
-            Column {
-                title: "IPAM",
-                path: "status.ipam",
-            },
-            Column {
-                title: "Allocated-V4",
-                path: "status.allocatedIPv4",
-            },
-            Column {
-                title: "Allocated-V6",
-                path: "status.allocatedIPv6",
-            },
+            Column { title: "Announce", path: "status.announce" },
+            Column { title: "IPAM", path: "status.ipam" },
+            Column { title: "Allocated-V4", path: "status.allocatedIPv4" },
+            Column { title: "Allocated-V6", path: "status.allocatedIPv6" },
         ],
         ..Kind::custom("purelb.io", "v2", "servicegroups", "ServiceGroup")
     },
     Kind {
         short: &["lbna", "lbnas"],
-        columns: &[Column {
-            title: "Interface",
-            path: "spec.local.localInterface",
-        }],
+        columns: &[Column { title: "Interface", path: "spec.local.localInterface" }],
         ..Kind::custom("purelb.io", "v2", "lbnodeagents", "LBNodeAgent")
     },
 ];

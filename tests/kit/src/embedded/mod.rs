@@ -40,6 +40,9 @@ mod status;
 mod store;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -81,6 +84,7 @@ pub struct Builder {
     listen: SocketAddr,
     kinds: Vec<Kind>,
     log_length: usize,
+    watch_queue: usize,
     bookmark_every: Duration,
 }
 
@@ -104,6 +108,12 @@ impl Builder {
         self
     }
 
+    /// How many events a watcher may be behind before it is cut off.
+    pub fn watch_queue(mut self, events: usize) -> Self {
+        self.watch_queue = events;
+        self
+    }
+
     /// How often a watch that allows bookmarks gets one.
     pub fn bookmark_every(mut self, interval: Duration) -> Self {
         self.bookmark_every = interval;
@@ -115,15 +125,11 @@ impl Builder {
         let listener = TcpListener::bind(self.listen)
             .await
             .with_context(|| format!("listen for the embedded API on {}", self.listen))?;
-        let address = listener
-            .local_addr()
-            .context("read the embedded API's own address")?;
+        let address = listener.local_addr().context("read the embedded API's own address")?;
         let shared = Arc::new(Shared {
             kinds: self.kinds,
-            store: Store::new(self.log_length),
-            manners: WatchManners {
-                bookmark_every: self.bookmark_every,
-            },
+            store: Store::new(self.log_length, self.watch_queue),
+            manners: WatchManners { bookmark_every: self.bookmark_every },
             requests: Mutex::default(),
         });
         for name in NAMESPACES {
@@ -131,19 +137,12 @@ impl Builder {
         }
         let stop = CancellationToken::new();
         tokio::spawn(accept(listener, shared.clone(), stop.clone()));
-        Ok(EmbeddedApi {
-            address,
-            shared,
-            _stop: stop.drop_guard(),
-        })
+        Ok(EmbeddedApi { address, shared, _stop: stop.drop_guard() })
     }
 }
 
 fn found_namespace(shared: &Shared, name: &str) {
-    let kind = KINDS
-        .iter()
-        .find(|kind| kind.plural == "namespaces")
-        .expect("the table has Namespaces");
+    let kind = KINDS.iter().find(|kind| kind.plural == "namespaces").expect("the table has Namespaces");
     let intent = write::Intent {
         kind,
         namespace: "",
@@ -153,12 +152,8 @@ fn found_namespace(shared: &Shared, name: &str) {
         dry_run: false,
         force: false,
     };
-    write::create(
-        &mut shared.store.lock(),
-        &intent,
-        json!({"metadata": {"name": name}}),
-    )
-    .expect("the store is empty");
+    write::create(&mut shared.store.lock(), &intent, json!({"metadata": {"name": name}}))
+        .expect("the store is empty");
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
@@ -208,6 +203,7 @@ impl EmbeddedApi {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             kinds: KINDS.to_vec(),
             log_length: 20_000,
+            watch_queue: 4096,
             bookmark_every: Duration::from_secs(10),
         }
     }
@@ -238,11 +234,7 @@ impl EmbeddedApi {
 
     /// How often who did what so far.
     pub fn requests(&self) -> BTreeMap<RequestKey, u64> {
-        self.shared
-            .requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The version of the last write.

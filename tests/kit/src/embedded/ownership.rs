@@ -91,13 +91,7 @@ fn flatten(kind: &Kind, name: &str, path: Path, value: &Value, found: &mut Leave
     match value {
         Value::Object(map) if !map.is_empty() && !kind.atomic.contains(&name) => {
             for (field, value) in map {
-                flatten(
-                    kind,
-                    &format!("{name}.{field}"),
-                    below(Step::Field(field.clone())),
-                    value,
-                    found,
-                );
+                flatten(kind, &format!("{name}.{field}"), below(Step::Field(field.clone())), value, found);
             }
         }
         Value::Array(items) if !items.is_empty() => match kind.list_type(name) {
@@ -129,11 +123,8 @@ fn flatten(kind: &Kind, name: &str, path: Path, value: &Value, found: &mut Leave
 fn identity(item: &Value, keys: &[&str]) -> String {
     let of = keys.iter().map(|key| {
         // A Service's port is TCP unless it says otherwise, also in an apply patch.
-        let value = if *key == "protocol" && item[*key].is_null() {
-            json!("TCP")
-        } else {
-            item[*key].clone()
-        };
+        let value =
+            if *key == "protocol" && item[*key].is_null() { json!("TCP") } else { item[*key].clone() };
         ((*key).to_string(), value)
     });
     Value::Object(of.collect::<Map<_, _>>()).to_string()
@@ -145,10 +136,7 @@ fn worded(path: &Path) -> String {
         Step::Field(name) => format!(".{name}"),
         Step::Item(key) => {
             let keys: Map<String, Value> = serde_json::from_str(key).unwrap_or_default();
-            let keys = keys
-                .iter()
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect::<Vec<_>>();
+            let keys = keys.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
             format!("[{}]", keys.join(","))
         }
         Step::Member(value) => format!("[={value}]"),
@@ -158,10 +146,7 @@ fn worded(path: &Path) -> String {
 
 impl Owners {
     pub(crate) fn of(object: &Value) -> Owners {
-        let entries = object["metadata"]["managedFields"]
-            .as_array()
-            .into_iter()
-            .flatten();
+        let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         Owners(
             entries
@@ -188,28 +173,24 @@ impl Owners {
     }
 
     fn to_value(&self) -> Value {
-        let entries = self
-            .0
-            .iter()
-            .filter(|owner| !owner.paths.is_empty())
-            .map(|owner| {
-                let mut fields = json!({});
-                for path in &owner.paths {
-                    write_fields(&mut fields, path);
-                }
-                let operation = match owner.writer.operation {
-                    Operation::Apply => "Apply",
-                    Operation::Update => "Update",
-                };
-                let mut entry = json!({
-                    "manager": owner.writer.manager, "operation": operation, "apiVersion": owner.api_version,
-                    "time": owner.time, "fieldsType": "FieldsV1", "fieldsV1": fields,
-                });
-                if !owner.writer.subresource.is_empty() {
-                    entry["subresource"] = owner.writer.subresource.as_str().into();
-                }
-                entry
+        let entries = self.0.iter().filter(|owner| !owner.paths.is_empty()).map(|owner| {
+            let mut fields = json!({});
+            for path in &owner.paths {
+                write_fields(&mut fields, path);
+            }
+            let operation = match owner.writer.operation {
+                Operation::Apply => "Apply",
+                Operation::Update => "Update",
+            };
+            let mut entry = json!({
+                "manager": owner.writer.manager, "operation": operation, "apiVersion": owner.api_version,
+                "time": owner.time, "fieldsType": "FieldsV1", "fieldsV1": fields,
             });
+            if !owner.writer.subresource.is_empty() {
+                entry["subresource"] = owner.writer.subresource.as_str().into();
+            }
+            entry
+        });
         entries.collect::<Vec<_>>().into()
     }
 
@@ -229,9 +210,7 @@ impl Owners {
         let changed = new.iter().filter(|(path, value)| old.get(*path) != Some(value));
         let changed = changed.map(|(path, _)| path.clone()).collect::<Paths>();
         for owner in &mut self.0 {
-            owner
-                .paths
-                .retain(|path| new.contains_key(path) && !changed.contains(path));
+            owner.paths.retain(|path| new.contains_key(path) && !changed.contains(path));
         }
         if !changed.is_empty() {
             let owner = self.entry(kind, writer, time);
@@ -242,19 +221,15 @@ impl Owners {
     }
 
     fn entry(&mut self, kind: &Kind, writer: &Writer, time: &Value) -> &mut Owner {
-        let at = self
-            .0
-            .iter()
-            .position(|owner| owner.writer == *writer)
-            .unwrap_or_else(|| {
-                self.0.push(Owner {
-                    writer: writer.clone(),
-                    api_version: kind.api_version(),
-                    time: time.clone(),
-                    paths: Paths::new(),
-                });
-                self.0.len() - 1
+        let at = self.0.iter().position(|owner| owner.writer == *writer).unwrap_or_else(|| {
+            self.0.push(Owner {
+                writer: writer.clone(),
+                api_version: kind.api_version(),
+                time: time.clone(),
+                paths: Paths::new(),
             });
+            self.0.len() - 1
+        });
         &mut self.0[at]
     }
 
@@ -271,18 +246,11 @@ impl Owners {
         let (before, named) = (leaves(kind, live), leaves(kind, applied));
         let named_paths = named.keys().cloned().collect::<Paths>();
         let changes = |path: &Path| {
-            before
-                .get(path)
-                .is_some_and(|value| named.get(path).is_some_and(|new| new != value))
+            before.get(path).is_some_and(|value| named.get(path).is_some_and(|new| new != value))
         };
         let mut conflicts = Vec::new();
         for owner in self.0.iter_mut().filter(|owner| owner.writer != *writer) {
-            let contested = owner
-                .paths
-                .iter()
-                .filter(|path| changes(path))
-                .cloned()
-                .collect::<Vec<_>>();
+            let contested = owner.paths.iter().filter(|path| changes(path)).cloned().collect::<Vec<_>>();
             let sub = match owner.writer.subresource.as_str() {
                 "" => String::new(),
                 sub => format!(" with subresource \"{sub}\""),
@@ -310,10 +278,7 @@ impl Owners {
         }
         // Longest first: an item goes only when nothing inside it is owned any more.
         for path in given_up.iter().rev() {
-            let kept = self
-                .0
-                .iter()
-                .any(|owner| owner.paths.iter().any(|owned| owned.starts_with(path)));
+            let kept = self.0.iter().any(|owner| owner.paths.iter().any(|owned| owned.starts_with(path)));
             if !kept {
                 remove_at(kind, &mut merged, path);
             }
@@ -330,14 +295,9 @@ fn merge(kind: &Kind, name: &str, live: &Value, applied: &Value) -> Value {
         (Value::Object(old), Value::Object(new)) if !kind.atomic.contains(&name) => {
             let mut merged = old.clone();
             for (field, value) in new {
-                let name = if name.is_empty() {
-                    field.clone()
-                } else {
-                    format!("{name}.{field}")
-                };
-                let value = old
-                    .get(field)
-                    .map_or_else(|| value.clone(), |old| merge(kind, &name, old, value));
+                let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+                let value =
+                    old.get(field).map_or_else(|| value.clone(), |old| merge(kind, &name, old, value));
                 merged.insert(field.clone(), value);
             }
             Value::Object(merged)
@@ -346,9 +306,7 @@ fn merge(kind: &Kind, name: &str, live: &Value, applied: &Value) -> Value {
             Some(ListType::Map(keys)) => {
                 let mut merged = old.clone();
                 for item in new {
-                    let found = merged
-                        .iter_mut()
-                        .find(|old| identity(old, keys) == identity(item, keys));
+                    let found = merged.iter_mut().find(|old| identity(old, keys) == identity(item, keys));
                     match found {
                         Some(old) => *old = merge(kind, &format!("{name}[]"), old, item),
                         None => merged.push(item.clone()),
@@ -375,11 +333,7 @@ fn remove_at(kind: &Kind, object: &mut Value, path: &[Step]) {
         let [step, rest @ ..] = path else { return };
         match (step, value) {
             (Step::Field(field), Value::Object(map)) => {
-                let name = if name.is_empty() {
-                    field.clone()
-                } else {
-                    format!("{name}.{field}")
-                };
+                let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
                 // An item keeps its identity as long as it is there.
                 if let Some(Some(ListType::Map(keys))) =
                     name.rsplit_once("[].").map(|(of, _)| kind.list_type(of))
@@ -414,7 +368,10 @@ fn remove_at(kind: &Kind, object: &mut Value, path: &[Step]) {
                     go(kind, &format!("{name}[]"), &mut items[at], rest);
                 }
             }
-            (Step::Member(member), Value::Array(items)) => items.retain(|item| item.to_string() != *member),
+            (Step::Member(member), Value::Array(items)) => {
+                let gone = serde_json::from_str::<Value>(member).ok();
+                items.retain(|item| Some(item) != gone.as_ref());
+            }
             _ => {}
         }
     }

@@ -27,10 +27,7 @@ pub enum Verb {
 impl Verb {
     /// Whether the request changes something.
     pub fn writes(self) -> bool {
-        matches!(
-            self,
-            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection
-        )
+        matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
 }
 
@@ -71,11 +68,8 @@ impl Target {
     /// Reads a request line.
     pub fn of(method: &Method, uri: &Uri) -> Target {
         let path = uri.path();
-        let segments = path
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .map(percent_decode)
-            .collect::<Vec<_>>();
+        let segments =
+            path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect::<Vec<_>>();
         let segments = segments.iter().map(AsRef::as_ref).collect::<Vec<&str>>();
         let mut target = Target {
             verb: Verb::Other,
@@ -117,9 +111,7 @@ impl Target {
         target.plural = plural.to_string();
         target.name = name.to_string();
         target.subresource = subresource.to_string();
-        let watching = query(uri)
-            .get("watch")
-            .is_some_and(|value| value == "true" || value == "1");
+        let watching = query(uri).get("watch").is_some_and(|value| value == "true" || value == "1");
         target.verb = match (method, name.is_empty()) {
             (&Method::GET, true) if watching => Verb::Watch,
             (&Method::GET, true) => Verb::List,
@@ -146,19 +138,12 @@ impl Target {
 
 /// The query of a request, each parameter decoded; the last of a name counts.
 pub(crate) fn query(uri: &Uri) -> Query {
-    let pairs = uri
-        .query()
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty());
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = value.replace('+', " ");
-            (
-                percent_decode(name).into_owned(),
-                percent_decode(&value).into_owned(),
-            )
+            (percent_decode(name).into_owned(), percent_decode(&value).into_owned())
         })
         .collect()
 }
@@ -171,9 +156,7 @@ fn percent_decode(text: &str) -> Cow<'_, str> {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let hex = bytes
-            .get(at + 1..at + 3)
-            .and_then(|pair| std::str::from_utf8(pair).ok());
+        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
         match (bytes[at], hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
             (b'%', Some(byte)) => {
                 decoded.push(byte);
@@ -198,39 +181,22 @@ mod tests {
 
     #[test]
     fn reads_what_a_request_is_about() {
-        let patch = of(
-            Method::PATCH,
-            "/api/v1/namespaces/default/services/web/status?fieldManager=a",
-        );
-        assert_eq!(
-            (patch.verb, patch.resource().as_str()),
-            (Verb::Patch, "services/status")
-        );
-        assert_eq!(
-            (patch.namespace.as_str(), patch.name.as_str()),
-            ("default", "web")
-        );
+        let patch = of(Method::PATCH, "/api/v1/namespaces/default/services/web/status?fieldManager=a");
+        assert_eq!((patch.verb, patch.resource().as_str()), (Verb::Patch, "services/status"));
+        assert_eq!((patch.namespace.as_str(), patch.name.as_str()), ("default", "web"));
 
         let watch = of(Method::GET, "/apis/coordination.k8s.io/v1/leases?watch=true");
-        assert_eq!(
-            (watch.verb, watch.group.as_str()),
-            (Verb::Watch, "coordination.k8s.io")
-        );
+        assert_eq!((watch.verb, watch.group.as_str()), (Verb::Watch, "coordination.k8s.io"));
 
         let namespace = of(Method::PUT, "/api/v1/namespaces/default/status");
-        assert_eq!(
-            (namespace.plural.as_str(), namespace.name.as_str()),
-            ("namespaces", "default")
-        );
+        assert_eq!((namespace.plural.as_str(), namespace.name.as_str()), ("namespaces", "default"));
         assert_eq!(of(Method::GET, "/api/v1/namespaces/default").verb, Verb::Get);
         assert_eq!(of(Method::GET, "/version").verb, Verb::Other);
     }
 
     #[test]
     fn decodes_parameters() {
-        let uri = "/x?labelSelector=a%20in%20%28b%2Cc%29&fieldSelector=metadata.name%3Dx"
-            .parse()
-            .unwrap();
+        let uri = "/x?labelSelector=a%20in%20%28b%2Cc%29&fieldSelector=metadata.name%3Dx".parse().unwrap();
         let query = query(&uri);
         assert_eq!(query["labelSelector"], "a in (b,c)");
         assert_eq!(query["fieldSelector"], "metadata.name=x");

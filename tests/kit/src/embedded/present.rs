@@ -43,11 +43,9 @@ impl Form {
                 }
                 list
             }
-            Form::Table => table(
-                kind,
-                &list["metadata"],
-                list["items"].as_array().map_or(&[], Vec::as_slice),
-            ),
+            Form::Table => {
+                table(kind, &list["metadata"], list["items"].as_array().map_or(&[], Vec::as_slice))
+            }
         }
     }
 }
@@ -89,11 +87,7 @@ fn cell(object: &Value, path: &str) -> String {
     }
     let mut found = Vec::new();
     gather(object, &path.split('.').collect::<Vec<_>>(), &mut found);
-    if found.is_empty() {
-        "<none>".to_string()
-    } else {
-        found.join(",")
-    }
+    if found.is_empty() { "<none>".to_string() } else { found.join(",") }
 }
 
 fn age(object: &Value) -> String {

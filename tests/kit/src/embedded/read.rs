@@ -36,19 +36,14 @@ fn version_of(query: &Query) -> Result<Option<u64>, Refusal> {
 }
 
 fn selector_of(kind: &Kind, namespace: &str, query: &Query) -> Result<Selector, Refusal> {
-    let (labels, fields) = (
-        parameter(query, "labelSelector"),
-        parameter(query, "fieldSelector"),
-    );
+    let (labels, fields) = (parameter(query, "labelSelector"), parameter(query, "fieldSelector"));
     Selector::parse(kind, namespace, labels, fields)
 }
 
 /// GET of one object.
 pub(crate) fn get(store: &Store, kind: &Kind, key: &Key) -> Result<Value, Refusal> {
     let state = store.lock();
-    let found = state
-        .get(&kind.storage(), key)
-        .ok_or_else(|| Refusal::not_found(kind, &key.1))?;
+    let found = state.get(&kind.storage(), key).ok_or_else(|| Refusal::not_found(kind, &key.1))?;
     Ok(kind.shown(&found.value))
 }
 
@@ -59,9 +54,7 @@ fn continue_token(version: u64, last: &Key) -> String {
 }
 
 fn read_token(token: &str) -> Option<(u64, Key)> {
-    let bytes = (0..token.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(token.get(at..at + 2)?, 16).ok());
+    let bytes = (0..token.len()).step_by(2).map(|at| u8::from_str_radix(token.get(at..at + 2)?, 16).ok());
     let value: Value = serde_json::from_slice(&bytes.collect::<Option<Vec<_>>>()?).ok()?;
     let text = |name: &str| value[name].as_str().map(str::to_string);
     Some((value["rv"].as_u64()?, (text("ns")?, text("name")?)))
@@ -103,25 +96,14 @@ pub(crate) fn list(store: &Store, kind: &Kind, namespace: &str, query: &Query) -
             (version, Some(last))
         }
     };
-    let found = state
-        .list_at(&kind.storage(), &selector, version)
-        .map_err(|refusal| {
-            let again = "The provided continue parameter is too old to display a consistent list result. \
+    let found = state.list_at(&kind.storage(), &selector, version).map_err(|refusal| {
+        let again = "The provided continue parameter is too old to display a consistent list result. \
                      You must start a new list without the continue parameter.";
-            if after.is_some() {
-                Refusal::expired(again)
-            } else {
-                refusal
-            }
-        })?;
+        if after.is_some() { Refusal::expired(again) } else { refusal }
+    })?;
     drop(state);
-    let mut left = found
-        .into_iter()
-        .filter(|(key, _)| after.as_ref().is_none_or(|after| key > after));
-    let page = left
-        .by_ref()
-        .take(if limit == 0 { usize::MAX } else { limit })
-        .collect::<Vec<_>>();
+    let mut left = found.into_iter().filter(|(key, _)| after.as_ref().is_none_or(|after| key > after));
+    let page = left.by_ref().take(if limit == 0 { usize::MAX } else { limit }).collect::<Vec<_>>();
     let remaining = left.count();
     let mut metadata = json!({ "resourceVersion": version.to_string() });
     if let (1.., Some((last, _))) = (remaining, page.last()) {
@@ -202,10 +184,7 @@ pub(crate) fn watch(
         let why = "Forbidden: sendInitialEvents and resourceVersionMatch NotOlderThan go together";
         return Err(Refusal::invalid_options("ListOptions", "sendInitialEvents", why));
     }
-    let seconds = parameter(query, "timeoutSeconds")
-        .parse::<u64>()
-        .ok()
-        .filter(|seconds| *seconds > 0);
+    let seconds = parameter(query, "timeoutSeconds").parse::<u64>().ok().filter(|seconds| *seconds > 0);
     let end = Instant::now() + seconds.map_or(WATCH_LASTS, Duration::from_secs);
 
     let storage = kind.storage();
@@ -215,18 +194,12 @@ pub(crate) fn watch(
     let begun = if from_now {
         let newest = state.version();
         let all = state.list_at(&storage, &selector, newest)?;
-        let added = all.into_iter().map(|(_, object)| Notice {
-            kind: ChangeKind::Added,
-            object,
-        });
+        let added = all.into_iter().map(|(_, object)| Notice { kind: ChangeKind::Added, object });
         Ok((added.collect(), state.subscribe(&storage, &selector)))
     } else {
         let newest = state.version();
-        let since = if initial == Some(false) && asked.unwrap_or(0) == 0 {
-            newest
-        } else {
-            asked.unwrap_or(newest)
-        };
+        let since =
+            if initial == Some(false) && asked.unwrap_or(0) == 0 { newest } else { asked.unwrap_or(newest) };
         state.watch_since(&storage, &selector, since)
     };
     let began_at = state.version();
@@ -235,10 +208,7 @@ pub(crate) fn watch(
     let kind = *kind;
     let (first, receiver) = match begun {
         Ok((notices, receiver)) => {
-            let mut lines = notices
-                .iter()
-                .map(|notice| told(&kind, form, notice))
-                .collect::<Vec<_>>();
+            let mut lines = notices.iter().map(|notice| told(&kind, form, notice)).collect::<Vec<_>>();
             if initial == Some(true) && bookmarks {
                 lines.push(bookmark(&kind, form, began_at, true));
             }

@@ -41,11 +41,7 @@ impl Selector {
                 Ok((path.to_string(), demand))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Selector {
-            namespace: namespace.to_string(),
-            labels,
-            fields,
-        })
+        Ok(Selector { namespace: namespace.to_string(), labels, fields })
     }
 
     /// Whether a count of what is left to list can be told without looking at it.
@@ -59,13 +55,8 @@ impl Selector {
             return false;
         }
         let labels = &metadata["labels"];
-        self.labels
-            .iter()
-            .all(|(key, demand)| demand.met(labels[key.as_str()].as_str()))
-            && self
-                .fields
-                .iter()
-                .all(|(path, demand)| demand.met(Some(&field(object, path))))
+        self.labels.iter().all(|(key, demand)| demand.met(labels[key.as_str()].as_str()))
+            && self.fields.iter().all(|(path, demand)| demand.met(Some(&field(object, path))))
     }
 }
 
@@ -151,39 +142,21 @@ mod tests {
     use super::*;
 
     fn matches(labels: &str, fields: &str) -> bool {
-        let kind = Kind {
-            fields: &["spec.type"],
-            ..Kind::custom("", "v1", "services", "Service")
-        };
+        let kind = Kind { fields: &["spec.type"], ..Kind::custom("", "v1", "services", "Service") };
         let object = json!({
             "metadata": {"name": "web", "namespace": "a", "labels": {"app": "web", "tier": "front"}},
             "spec": {"type": "LoadBalancer"},
         });
-        Selector::parse(&kind, "", labels, fields)
-            .unwrap()
-            .matches(&object)
+        Selector::parse(&kind, "", labels, fields).unwrap().matches(&object)
     }
 
     #[test]
     fn labels() {
-        for yes in [
-            "app=web",
-            "app==web,tier in (back, front)",
-            "tier",
-            "!gone",
-            "app!=x",
-            "gone notin (a)",
-        ] {
+        for yes in ["app=web", "app==web,tier in (back, front)", "tier", "!gone", "app!=x", "gone notin (a)"]
+        {
             assert!(matches(yes, ""), "{yes}");
         }
-        for no in [
-            "app=x",
-            "tier notin (front)",
-            "!app",
-            "gone",
-            "app=web,tier=back",
-            "gone in (a)",
-        ] {
+        for no in ["app=x", "tier notin (front)", "!app", "gone", "app=web,tier=back", "gone in (a)"] {
             assert!(!matches(no, ""), "{no}");
         }
     }

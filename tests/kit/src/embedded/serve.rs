@@ -35,17 +35,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn count(&self, headers: &HeaderMap, target: &Target) {
-        let key = RequestKey {
-            client: client_of(headers),
-            verb: target.verb,
-            resource: target.resource(),
-        };
-        *self
-            .requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(key)
-            .or_default() += 1;
+        let key = RequestKey { client: client_of(headers), verb: target.verb, resource: target.resource() };
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
     }
 
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Infallible> {
@@ -56,9 +47,7 @@ impl Shared {
         let body = match body.collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => {
-                return Ok(refused(&Refusal::bad_request(format!(
-                    "the body did not arrive: {error}"
-                ))));
+                return Ok(refused(&Refusal::bad_request(format!("the body did not arrive: {error}"))));
             }
         };
         Ok(self.handle(&head.method, &head.uri, &head.headers, &target, &body))
@@ -91,14 +80,7 @@ impl Shared {
         {
             return refused(&Refusal::method_not_allowed());
         }
-        let request = Asked {
-            shared: self,
-            kind,
-            target,
-            headers,
-            query: query(uri),
-            body,
-        };
+        let request = Asked { shared: self, kind, target, headers, query: query(uri), body };
         request.answer().unwrap_or_else(|refusal| refused(&refusal))
     }
 
@@ -185,10 +167,7 @@ impl Asked<'_> {
         let mut state = self.shared.store.lock();
         for item in listed["items"].as_array().into_iter().flatten() {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
-            let intent = Intent {
-                name,
-                ..self.deletion(&options)?
-            };
+            let intent = Intent { name, ..self.deletion(&options)? };
             // One that is gone by now is what was asked for.
             let _ = write::delete(&mut state, &intent, &options);
         }
@@ -200,9 +179,7 @@ impl Asked<'_> {
         let intent = self.intent()?;
         let dry_run = match options {
             Value::Null => intent.dry_run,
-            options => options["dryRun"]
-                .as_array()
-                .is_some_and(|runs| runs.iter().any(|run| run == "All")),
+            options => options["dryRun"].as_array().is_some_and(|runs| runs.iter().any(|run| run == "All")),
         };
         Ok(Intent { dry_run, ..intent })
     }
@@ -223,10 +200,7 @@ impl Asked<'_> {
                 let why = "Required value: is required for apply patch";
                 return Err(Refusal::invalid_options("PatchOptions", "fieldManager", why));
             }
-            "" => header(self.headers, USER_AGENT)
-                .split('/')
-                .next()
-                .unwrap_or_default(),
+            "" => header(self.headers, USER_AGENT).split('/').next().unwrap_or_default(),
             named => named,
         };
         let force = ["true", "1"].contains(&asked("force"));
@@ -239,80 +213,63 @@ impl Asked<'_> {
             namespace: &self.target.namespace,
             name: &self.target.name,
             subresource: &self.target.subresource,
-            manager: if manager.is_empty() {
-                "unknown".to_string()
-            } else {
-                manager.to_string()
-            },
+            manager: if manager.is_empty() { "unknown".to_string() } else { manager.to_string() },
             dry_run,
             force,
         })
     }
 
     fn json_body(&self) -> Result<Value, Refusal> {
+        let sent = header(self.headers, CONTENT_TYPE).split(';').next().unwrap_or_default();
+        if !["", "application/json"].contains(&sent.trim()) {
+            return Err(Refusal::unsupported_media_type(sent));
+        }
         let readable = |error| {
-            let message = format!(
-                "the object provided is unrecognized (must be of type {}): {error}",
-                self.kind.kind
-            );
+            let message =
+                format!("the object provided is unrecognized (must be of type {}): {error}", self.kind.kind);
             Refusal::bad_request(message)
         };
         serde_json::from_slice(self.body).map_err(readable)
     }
 
     fn options(&self) -> Result<Value, Refusal> {
-        if self.body.is_empty() {
-            Ok(Value::Null)
-        } else {
-            self.json_body()
-        }
+        if self.body.is_empty() { Ok(Value::Null) } else { self.json_body() }
     }
 
     fn patch(&self) -> Result<Patch, Refusal> {
         let sent = header(self.headers, CONTENT_TYPE);
         let unreadable = |error| Refusal::bad_request(format!("error decoding patch: {error}"));
         match sent.split(';').next().unwrap_or_default().trim() {
-            "application/merge-patch+json" => Ok(Patch::Merge(
-                serde_json::from_slice(self.body).map_err(unreadable)?,
-            )),
-            "application/json-patch+json" => Ok(Patch::Json(
-                serde_json::from_slice(self.body).map_err(unreadable)?,
-            )),
+            "application/merge-patch+json" => {
+                Ok(Patch::Merge(serde_json::from_slice(self.body).map_err(unreadable)?))
+            }
+            "application/json-patch+json" => {
+                Ok(Patch::Json(serde_json::from_slice(self.body).map_err(unreadable)?))
+            }
             // JSON is YAML; clients send it.
-            "application/apply-patch+yaml" => Ok(Patch::Apply(
-                serde_json::from_slice(self.body).map_err(unreadable)?,
-            )),
+            "application/apply-patch+yaml" => {
+                Ok(Patch::Apply(serde_json::from_slice(self.body).map_err(unreadable)?))
+            }
             other => Err(Refusal::unsupported_media_type(other)),
         }
     }
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> &str {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Who asks: the bearer token if there is one, or the first word of the User-Agent.
 fn client_of(headers: &HeaderMap) -> String {
-    let token = header(headers, AUTHORIZATION)
-        .strip_prefix("Bearer ")
-        .unwrap_or_default();
+    let token = header(headers, AUTHORIZATION).strip_prefix("Bearer ").unwrap_or_default();
     let agent = header(headers, USER_AGENT).split('/').next().unwrap_or_default();
-    if token.is_empty() {
-        agent.to_string()
-    } else {
-        token.to_string()
-    }
+    if token.is_empty() { agent.to_string() } else { token.to_string() }
 }
 
 fn whole(code: StatusCode, media: &'static str, body: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(body).boxed_unsync());
     *answer.status_mut() = code;
-    answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, http::HeaderValue::from_static(media));
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(media));
     answer
 }
 
@@ -321,11 +278,7 @@ fn json(code: StatusCode, body: &Value) -> Answer {
 }
 
 fn plain(code: StatusCode, body: &'static str) -> Answer {
-    whole(
-        code,
-        "text/plain; charset=utf-8",
-        Bytes::from_static(body.as_bytes()),
-    )
+    whole(code, "text/plain; charset=utf-8", Bytes::from_static(body.as_bytes()))
 }
 
 fn refused(refusal: &Refusal) -> Answer {
@@ -342,8 +295,6 @@ where
     S: futures::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static,
 {
     let mut answer = Response::new(StreamBody::new(frames).boxed_unsync());
-    answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     answer
 }

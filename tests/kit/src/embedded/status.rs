@@ -28,12 +28,7 @@ fn about(kind: &Kind, name: &str) -> Value {
 
 impl Refusal {
     fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
-        Refusal {
-            code,
-            reason,
-            message,
-            details: Value::Null,
-        }
+        Refusal { code, reason, message, details: Value::Null }
     }
 
     fn with(mut self, details: Value) -> Self {
@@ -42,12 +37,8 @@ impl Refusal {
     }
 
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NotFound",
-            format!("{} \"{name}\" not found", kind.qualified()),
-        )
-        .with(about(kind, name))
+        Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", kind.qualified()))
+            .with(about(kind, name))
     }
 
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
@@ -56,10 +47,7 @@ impl Refusal {
     }
 
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{name}\": {why}",
-            kind.qualified()
-        );
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
         Self::new(StatusCode::CONFLICT, "Conflict", message).with(about(kind, name))
     }
 
@@ -91,20 +79,9 @@ impl Refusal {
 
     /// Fields another manager owns: `(manager as the server words it, field path)`.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
-        let listed = conflicts
-            .iter()
-            .map(|(who, field)| format!("{who}: {field}"))
-            .collect::<Vec<_>>();
-        let noun = if conflicts.len() == 1 {
-            "conflict"
-        } else {
-            "conflicts"
-        };
-        let message = format!(
-            "Apply failed with {} {noun}: {}",
-            conflicts.len(),
-            listed.join("\n")
-        );
+        let listed = conflicts.iter().map(|(who, field)| format!("{who}: {field}")).collect::<Vec<_>>();
+        let noun = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
+        let message = format!("Apply failed with {} {noun}: {}", conflicts.len(), listed.join("\n"));
         let causes = conflicts
             .iter()
             .map(|(who, field)| json!({"reason": "FieldManagerConflict", "message": who, "field": field}))
@@ -115,10 +92,7 @@ impl Refusal {
     /// `field` is refused for the reason `why`, which begins with the class of
     /// the error in the server's words (`Required value: …`).
     pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
-        let message = format!(
-            "{}.{} \"{name}\" is invalid: {field}: {why}",
-            kind.kind, kind.group
-        );
+        let message = format!("{}.{} \"{name}\" is invalid: {field}: {why}", kind.kind, kind.group);
         let message = if kind.group.is_empty() {
             format!("{} \"{name}\" is invalid: {field}: {why}", kind.kind)
         } else {
@@ -171,16 +145,12 @@ impl Refusal {
     }
 
     pub(crate) fn unsupported_media_type(sent: &str) -> Self {
-        let accepted =
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
         let message = format!(
-            "the body of the request was in an unknown format - accepted media types include: {accepted} (sent: {sent})"
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json, application/json-patch+json, application/merge-patch+json, \
+             application/apply-patch+yaml (sent: {sent})"
         );
-        Self::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "UnsupportedMediaType",
-            message,
-        )
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
     pub(crate) fn method_not_allowed() -> Self {

@@ -20,10 +20,6 @@ use super::status::Refusal;
 /// from the start, as it is on a server that has been up for a while.
 const FIRST_VERSION: u64 = 1000;
 
-/// Events a watcher may be behind. One that falls further back is cut off and
-/// counted: it comes back with its last version, as with the real server.
-const WATCH_QUEUE: usize = 4096;
-
 /// An object at one version, in the form it is stored in.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -76,6 +72,9 @@ pub(crate) struct State {
     /// A watch may begin here or later.
     oldest: u64,
     watchers: Vec<Watcher>,
+    /// Events a watcher may be behind. One that falls further back is cut off and
+    /// counted: it comes back with its last version, as with the real server.
+    watch_queue: usize,
     cut_off: u64,
     pub(crate) given: Given,
 }
@@ -85,7 +84,7 @@ pub(crate) struct State {
 pub(crate) struct Store(Arc<Mutex<State>>);
 
 impl Store {
-    pub(crate) fn new(log_length: usize) -> Store {
+    pub(crate) fn new(log_length: usize, watch_queue: usize) -> Store {
         Store(Arc::new(Mutex::new(State {
             version: FIRST_VERSION,
             objects: BTreeMap::new(),
@@ -93,6 +92,7 @@ impl Store {
             log_length,
             oldest: FIRST_VERSION,
             watchers: Vec::new(),
+            watch_queue,
             cut_off: 0,
             given: Given::default(),
         })))
@@ -119,10 +119,8 @@ impl State {
     }
 
     pub(crate) fn keys_in(&self, namespace: &str) -> Vec<(String, Key)> {
-        let all = self
-            .objects
-            .iter()
-            .flat_map(|(storage, objects)| objects.keys().map(move |key| (storage, key)));
+        let all =
+            self.objects.iter().flat_map(|(storage, objects)| objects.keys().map(move |key| (storage, key)));
         all.filter(|(_, key)| key.0 == namespace)
             .map(|(storage, key)| (storage.clone(), key.clone()))
             .collect()
@@ -213,21 +211,14 @@ impl State {
         }
         let mut objects = self.objects.get(storage).cloned().unwrap_or_default();
         // The log knows what every change replaced: undo what came later.
-        let later = self
-            .log
-            .iter()
-            .rev()
-            .take_while(|change| change.version > version);
+        let later = self.log.iter().rev().take_while(|change| change.version > version);
         for change in later.filter(|change| change.storage == storage) {
             match &change.before {
                 Some(before) => objects.insert(change.key.clone(), before.clone()),
                 None => objects.remove(&change.key),
             };
         }
-        Ok(objects
-            .into_iter()
-            .filter(|(_, object)| selector.matches(&object.value))
-            .collect())
+        Ok(objects.into_iter().filter(|(_, object)| selector.matches(&object.value)).collect())
     }
 
     fn too_old(&self, version: u64) -> Refusal {
@@ -244,22 +235,15 @@ impl State {
         if since < self.oldest {
             return Err(self.too_old(since));
         }
-        let missed = self
-            .log
-            .iter()
-            .filter(|change| change.version > since && change.storage == storage);
+        let missed = self.log.iter().filter(|change| change.version > since && change.storage == storage);
         let missed = missed.filter_map(|change| change.seen_by(selector)).collect();
         Ok((missed, self.subscribe(storage, selector)))
     }
 
     /// A queue of what happens from now on.
     pub(crate) fn subscribe(&mut self, storage: &str, selector: &Selector) -> mpsc::Receiver<Notice> {
-        let (queue, receiver) = mpsc::channel(WATCH_QUEUE);
-        self.watchers.push(Watcher {
-            storage: storage.to_string(),
-            selector: selector.clone(),
-            queue,
-        });
+        let (queue, receiver) = mpsc::channel(self.watch_queue);
+        self.watchers.push(Watcher { storage: storage.to_string(), selector: selector.clone(), queue });
         receiver
     }
 
@@ -273,10 +257,7 @@ impl Change {
     /// The change as a watcher with this selector sees it: an object that comes to
     /// match was added, one that ceases to match was deleted.
     fn seen_by(&self, selector: &Selector) -> Option<Notice> {
-        let before = self
-            .before
-            .as_ref()
-            .is_some_and(|before| selector.matches(&before.value));
+        let before = self.before.as_ref().is_some_and(|before| selector.matches(&before.value));
         let now = self.kind != ChangeKind::Deleted && selector.matches(&self.object.value);
         let kind = match (before, now) {
             (false, false) => return None,
@@ -288,17 +269,8 @@ impl Change {
             // The watcher is shown the object as it last knew it, at the new version.
             let mut value = self.before.as_ref()?.value.clone();
             value["metadata"]["resourceVersion"] = self.version.to_string().into();
-            return Some(Notice {
-                kind,
-                object: Arc::new(Stored {
-                    version: self.version,
-                    value,
-                }),
-            });
+            return Some(Notice { kind, object: Arc::new(Stored { version: self.version, value }) });
         }
-        Some(Notice {
-            kind,
-            object: self.object.clone(),
-        })
+        Some(Notice { kind, object: self.object.clone() })
     }
 }

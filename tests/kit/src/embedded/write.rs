@@ -40,10 +40,7 @@ pub(crate) enum Written {
 type Outcome<T> = Result<T, Refusal>;
 
 fn now() -> Value {
-    jiff::Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%SZ")
-        .to_string()
-        .into()
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }
 
 fn text(value: &Value) -> &str {
@@ -56,11 +53,7 @@ impl Intent<'_> {
     }
 
     fn writer(&self, operation: Operation) -> Writer {
-        Writer {
-            manager: self.manager.clone(),
-            operation,
-            subresource: self.subresource.to_string(),
-        }
+        Writer { manager: self.manager.clone(), operation, subresource: self.subresource.to_string() }
     }
 
     fn current(&self, state: &State) -> Outcome<Value> {
@@ -73,11 +66,7 @@ impl Intent<'_> {
         if self.dry_run {
             return object;
         }
-        let stored = state.commit(
-            &self.kind.storage(),
-            self.key(name),
-            Some(self.kind.stored(object)),
-        );
+        let stored = state.commit(&self.kind.storage(), self.key(name), Some(self.kind.stored(object)));
         self.kind.shown(&stored.value)
     }
 
@@ -133,9 +122,7 @@ fn create_checked(
     }
     let metadata = &mut object["metadata"];
     if !text(&metadata["resourceVersion"]).is_empty() {
-        return Err(Refusal::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
+        return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
     }
     if text(&metadata["name"]).is_empty() {
         let prefix = text(&metadata["generateName"]);
@@ -148,20 +135,13 @@ fn create_checked(
     }
     let name = text(&metadata["name"]).to_string();
     check_name(kind, &name)?;
-    for unset in [
-        "resourceVersion",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "managedFields",
-    ] {
+    for unset in
+        ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"]
+    {
         remove(metadata, unset);
     }
     if kind.namespaced {
-        if state
-            .get("namespaces", &(String::new(), intent.namespace.to_string()))
-            .is_none()
-        {
+        if state.get("namespaces", &(String::new(), intent.namespace.to_string())).is_none() {
             let namespaces = Kind::custom("", "v1", "namespaces", "Namespace");
             return Err(Refusal::not_found(&namespaces, intent.namespace));
         }
@@ -186,13 +166,7 @@ fn create_checked(
     complete(kind, &mut state.given, &mut object, None);
     let owners = owners.unwrap_or_else(|| {
         let mut owners = Owners::of(&Value::Null);
-        owners.updated(
-            kind,
-            &intent.writer(Operation::Update),
-            &Value::Null,
-            &object,
-            &now(),
-        );
+        owners.updated(kind, &intent.writer(Operation::Update), &Value::Null, &object, &now());
         owners
     });
     owners.into(&mut object);
@@ -233,12 +207,7 @@ pub(crate) fn update(state: &mut State, intent: &Intent<'_>, object: Value) -> O
     };
     if text(&object["metadata"]["resourceVersion"]).is_empty() && !kind.unconditional_update {
         let why = "Invalid value: 0: must be specified for an update";
-        return Err(Refusal::invalid(
-            kind,
-            intent.name,
-            "metadata.resourceVersion",
-            why,
-        ));
+        return Err(Refusal::invalid(kind, intent.name, "metadata.resourceVersion", why));
     }
     finish(state, intent, &old, object, How::Replaced).map(Written::Updated)
 }
@@ -290,9 +259,7 @@ fn apply(state: &mut State, intent: &Intent<'_>, mut applied: Value) -> Outcome<
     let kind = intent.kind;
     intent.check_identity(&applied)?;
     if text(&applied["apiVersion"]).is_empty() || text(&applied["kind"]).is_empty() {
-        return Err(Refusal::bad_request(
-            "an apply patch has to name apiVersion and kind",
-        ));
+        return Err(Refusal::bad_request("an apply patch has to name apiVersion and kind"));
     }
     if !applied["metadata"]["managedFields"].is_null() {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));
@@ -471,12 +438,7 @@ fn check_finalizers(intent: &Intent<'_>, old: &Value, new: &Value) -> Outcome<()
     match added {
         Some(_) if !old["metadata"]["deletionTimestamp"].is_null() => {
             let why = "Forbidden: no new finalizers can be added if the object is being deleted";
-            Err(Refusal::invalid(
-                intent.kind,
-                intent.name,
-                "metadata.finalizers",
-                why,
-            ))
+            Err(Refusal::invalid(intent.kind, intent.name, "metadata.finalizers", why))
         }
         _ => Ok(()),
     }
@@ -493,10 +455,7 @@ pub(crate) fn delete(state: &mut State, intent: &Intent<'_>, options: &Value) ->
             return Err(Refusal::precondition(kind, intent.name, word, wanted, has));
         }
     }
-    if metadata["finalizers"]
-        .as_array()
-        .is_some_and(|finalizers| !finalizers.is_empty())
-    {
+    if metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
         if !metadata["deletionTimestamp"].is_null() {
             return Ok(old);
         }
@@ -517,9 +476,5 @@ pub(crate) fn delete(state: &mut State, intent: &Intent<'_>, options: &Value) ->
         state.commit(&kind.storage(), intent.key(intent.name), None);
     }
     let uid = text(&old["metadata"]["uid"]);
-    Ok(if kind.returns_deleted {
-        old
-    } else {
-        status::deleted(kind, intent.name, uid)
-    })
+    Ok(if kind.returns_deleted { old } else { status::deleted(kind, intent.name, uid) })
 }

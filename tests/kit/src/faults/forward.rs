@@ -50,10 +50,7 @@ impl Path {
         let (head, body) = request.into_parts();
         // The whole request first: a client that breaks off asked for nothing.
         let body = body.collect().await.map_err(|_| Broken)?.to_bytes();
-        let mut waiting = Waiting {
-            tally: self.tally.clone(),
-            answered: false,
-        };
+        let mut waiting = Waiting { tally: self.tally.clone(), answered: false };
         let answer = self.through(&target, Request::from_parts(head, body)).await;
         waiting.answered = true;
         answer
@@ -81,8 +78,7 @@ impl Path {
                 tokio::time::sleep(decision.delay).await;
             }
             Action::Answer { code, retry_after } => {
-                self.tally
-                    .add(|counters| *counters.answered.entry(code).or_default() += 1);
+                self.tally.add(|counters| *counters.answered.entry(code).or_default() += 1);
                 return Ok(Some(injected(code, retry_after)));
             }
             Action::Drop => {
@@ -96,10 +92,7 @@ impl Path {
             Action::Stale => {
                 self.tally.add(|counters| counters.watches_expired += 1);
                 let line = stream::iter([Ok(Frame::data(stale_line()))]);
-                return Ok(Some(with_type(
-                    StatusCode::OK,
-                    StreamBody::new(line).boxed_unsync(),
-                )));
+                return Ok(Some(with_type(StatusCode::OK, StreamBody::new(line).boxed_unsync())));
             }
             Action::LoseAnswer | Action::StallAnswer => {}
         }
@@ -124,19 +117,13 @@ impl Path {
 
     async fn forward(&self, target: &Target, request: Request<Bytes>) -> Answer {
         self.tally.add(|counters| {
-            *counters
-                .forwarded
-                .entry((target.verb, target.resource()))
-                .or_default() += 1;
+            *counters.forwarded.entry((target.verb, target.resource())).or_default() += 1;
         });
         let (mut head, body) = request.into_parts();
         own_hop_only(&mut head.headers);
         head.headers.remove(HOST);
         head.headers.remove(CONTENT_LENGTH);
-        let sent = self
-            .upstream
-            .send(Request::from_parts(head, Body::from(body)))
-            .await;
+        let sent = self.upstream.send(Request::from_parts(head, Body::from(body))).await;
         let answer = match sent {
             Ok(answer) => answer,
             Err(error) => {
@@ -170,9 +157,7 @@ fn whole(body: Bytes) -> UnsyncBoxBody<Bytes, Broken> {
 fn with_type(code: StatusCode, body: UnsyncBoxBody<Bytes, Broken>) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = code;
-    answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
@@ -190,10 +175,7 @@ fn injected(code: u16, retry_after: Option<u32>) -> Answer {
         410 => ("Expired", "too old resource version: 1 (2)"),
         429 => ("TooManyRequests", "too many requests, please try again later"),
         500 => ("InternalError", "an error on the server, made by the fault proxy"),
-        503 => (
-            "ServiceUnavailable",
-            "the server is currently unable to handle the request",
-        ),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
         504 => ("Timeout", "the server did not answer in time"),
         _ => ("Unknown", "made by the fault proxy"),
     };

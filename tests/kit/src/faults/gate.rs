@@ -42,10 +42,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new() -> Arc<Gate> {
-        Arc::new(Gate {
-            state: Mutex::default(),
-            worst: watch::Sender::new(None),
-        })
+        Arc::new(Gate { state: Mutex::default(), worst: watch::Sender::new(None) })
     }
 
     /// Tells the listener what is in force.
@@ -59,10 +56,7 @@ impl Gate {
         let id = state.next;
         state.cuts.insert(id, cut);
         self.publish(&mut state);
-        Severed {
-            gate: self.clone(),
-            id,
-        }
+        Severed { gate: self.clone(), id }
     }
 
     fn publish(&self, state: &mut State) {

@@ -24,7 +24,8 @@
 //! assert_eq!(conflicts.hits(), 0);
 //! # Ok(()) }
 //! ```
-//! Chance is drawn from the proxy's seed in the order in which requests arrive.
+//! Latency delays requests and the opening of watches, not the events of open ones;
+//! chance is drawn from the proxy's seed in the order in which requests arrive.
 
 mod counters;
 mod forward;
@@ -110,12 +111,8 @@ impl Builder {
     pub async fn start(self) -> Result<Proxy> {
         let port = Port::reserve(self.listen)?;
         let listener = port.listen()?;
-        let (rules, watches, tally, gate) = (
-            Rules::new(self.seed),
-            Arc::<Watches>::default(),
-            Arc::<Tally>::default(),
-            Gate::new(),
-        );
+        let (rules, watches, tally, gate) =
+            (Rules::new(self.seed), Arc::<Watches>::default(), Arc::<Tally>::default(), Gate::new());
         let path = Arc::new(Path {
             upstream: kube::Client::try_from(self.upstream)?,
             rules: rules.clone(),
@@ -134,15 +131,7 @@ impl Builder {
             tls: self.tls.map(TlsAcceptor::from),
         };
         tokio::spawn(server.run(listener, stop.clone()));
-        Ok(Proxy {
-            url,
-            rules,
-            watches,
-            tally,
-            gate,
-            connections,
-            _stop: stop.drop_guard(),
-        })
+        Ok(Proxy { url, rules, watches, tally, gate, connections, _stop: stop.drop_guard() })
     }
 }
 
@@ -160,22 +149,14 @@ impl Port {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;
-        socket
-            .bind(&address.into())
-            .with_context(|| format!("bind the fault proxy to {address}"))?;
+        socket.bind(&address.into()).with_context(|| format!("bind the fault proxy to {address}"))?;
         Ok(socket)
     }
 
     fn reserve(ip: IpAddr) -> Result<Port> {
         let reserved = Self::socket((ip, 0).into())?;
-        let address = reserved
-            .local_addr()?
-            .as_socket()
-            .context("an IP socket has an IP address")?;
-        Ok(Port {
-            address,
-            _reserved: reserved,
-        })
+        let address = reserved.local_addr()?.as_socket().context("an IP socket has an IP address")?;
+        Ok(Port { address, _reserved: reserved })
     }
 
     fn listen(&self) -> Result<TcpListener> {
@@ -206,11 +187,8 @@ impl Server {
             match cut {
                 Some(Cut::Refuse | Cut::Down) => listener = None,
                 None | Some(Cut::Hang) if listener.is_none() => {
-                    listener = self
-                        .port
-                        .listen()
-                        .inspect_err(|error| tracing::error!(%error, "listen again"))
-                        .ok();
+                    listener =
+                        self.port.listen().inspect_err(|error| tracing::error!(%error, "listen again")).ok();
                 }
                 None | Some(Cut::Hang) => {}
             }
@@ -236,11 +214,7 @@ impl Server {
     fn connection(&self, socket: TcpStream) -> impl Future<Output = ()> + Send + use<> {
         self.path.tally.add(|counters| counters.connections += 1);
         let _ = socket.set_nodelay(true);
-        let broken = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let broken = self.connections.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (path, tls) = (self.path.clone(), self.tls.clone());
         let socket = Gated::new(socket, self.gate.clone());
         async move {
@@ -296,20 +270,12 @@ impl Proxy {
         upstream.default_retry = false;
         upstream.disable_compression = true;
         upstream.read_timeout = None;
-        Builder {
-            upstream,
-            listen: Ipv4Addr::LOCALHOST.into(),
-            seed: 1,
-            tls: None,
-        }
+        Builder { upstream, listen: Ipv4Addr::LOCALHOST.into(), seed: 1, tls: None }
     }
 
     /// A proxy before the embedded API.
     pub fn before(api: &EmbeddedApi) -> Builder {
-        let url = api
-            .url()
-            .parse()
-            .expect("the embedded API's URL is made of a socket address");
+        let url = api.url().parse().expect("the embedded API's URL is made of a socket address");
         Self::before_server(kube::Config::new(url))
     }
 

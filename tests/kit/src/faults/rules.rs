@@ -9,21 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::embedded::{Target, Verb};
 
+type Predicate = dyn Fn(&Target) -> bool + Send + Sync;
+
 /// Which requests a fault is for. All, by default.
 #[derive(Clone, Default)]
 pub struct Matcher {
     verbs: Vec<Verb>,
     resources: Vec<String>,
-    also: Option<Arc<dyn Fn(&Target) -> bool + Send + Sync>>,
+    also: Option<Arc<Predicate>>,
 }
 
 impl fmt::Debug for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Matcher {{ verbs: {:?}, resources: {:?} }}",
-            self.verbs, self.resources
-        )
+        write!(f, "Matcher {{ verbs: {:?}, resources: {:?} }}", self.verbs, self.resources)
     }
 }
 
@@ -46,13 +44,7 @@ impl Matcher {
 
     /// Requests that change something.
     pub fn on_writes(mut self) -> Self {
-        self.verbs.extend([
-            Verb::Create,
-            Verb::Update,
-            Verb::Patch,
-            Verb::Delete,
-            Verb::DeleteCollection,
-        ]);
+        self.verbs.extend([Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection]);
         self
     }
 
@@ -103,20 +95,12 @@ pub struct Fault {
 
 impl Fault {
     fn new(action: Action) -> Fault {
-        Fault {
-            action,
-            matcher: Matcher::all(),
-            left: None,
-            probability: 1.0,
-        }
+        Fault { action, matcher: Matcher::all(), left: None, probability: 1.0 }
     }
 
     /// Requests reach the server later.
     pub fn latency(fixed: Duration) -> Fault {
-        Self::new(Action::Delay {
-            fixed,
-            jitter: Duration::ZERO,
-        })
+        Self::new(Action::Delay { fixed, jitter: Duration::ZERO })
     }
 
     /// Later by between `fixed` and `fixed + jitter`, evenly.
@@ -127,18 +111,12 @@ impl Fault {
     /// Answered with this code, and the Status body that goes with it; the server does
     /// not hear of the request.
     pub fn answer(code: u16) -> Fault {
-        Self::new(Action::Answer {
-            code,
-            retry_after: None,
-        })
+        Self::new(Action::Answer { code, retry_after: None })
     }
 
     /// 429, asking to wait.
     pub fn too_many_requests(retry_after: u32) -> Fault {
-        Self::new(Action::Answer {
-            code: 429,
-            retry_after: Some(retry_after),
-        })
+        Self::new(Action::Answer { code: 429, retry_after: Some(retry_after) })
     }
 
     /// The connection breaks before the server hears of the request.
@@ -235,11 +213,7 @@ pub(super) struct Rules(Mutex<Inner>);
 
 impl Rules {
     pub(super) fn new(seed: u64) -> Arc<Rules> {
-        Arc::new(Rules(Mutex::new(Inner {
-            rules: Vec::new(),
-            next: 0,
-            random: seed,
-        })))
+        Arc::new(Rules(Mutex::new(Inner { rules: Vec::new(), next: 0, random: seed })))
     }
 
     pub(super) fn add(self: &Arc<Self>, fault: Fault) -> Injected {
@@ -247,18 +221,8 @@ impl Rules {
         inner.next += 1;
         let id = inner.next;
         let (hits, over) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
-        inner.rules.push(Rule {
-            id,
-            fault,
-            hits: hits.clone(),
-            over: over.clone(),
-        });
-        Injected {
-            rules: self.clone(),
-            id,
-            hits,
-            _over: over.drop_guard(),
-        }
+        inner.rules.push(Rule { id, fault, hits: hits.clone(), over: over.clone() });
+        Injected { rules: self.clone(), id, hits, _over: over.drop_guard() }
     }
 
     /// What is to happen to a request, in the order the faults were injected.
@@ -278,11 +242,7 @@ impl Rules {
                 Action::Delay { fixed, jitter } => fixed + jitter.mul_f64(unit(random)),
                 _ => Duration::ZERO,
             };
-            decisions.push(Decision {
-                action: rule.fault.action,
-                delay,
-                over: rule.over.clone(),
-            });
+            decisions.push(Decision { action: rule.fault.action, delay, over: rule.over.clone() });
         }
         decisions
     }
@@ -332,20 +292,13 @@ mod tests {
     use super::*;
 
     fn leases(method: Method) -> Target {
-        Target::of(
-            &method,
-            &"/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
-                .parse()
-                .unwrap(),
-        )
+        Target::of(&method, &"/apis/coordination.k8s.io/v1/namespaces/a/leases/b".parse().unwrap())
     }
 
     fn drawn(seed: u64) -> Vec<bool> {
         let rules = Rules::new(seed);
         let _fault = rules.add(Fault::answer(500).with_probability(0.3));
-        (0..200)
-            .map(|_| !rules.decide(&leases(Method::GET)).is_empty())
-            .collect()
+        (0..200).map(|_| !rules.decide(&leases(Method::GET)).is_empty()).collect()
     }
 
     #[test]
@@ -361,9 +314,7 @@ mod tests {
         let rules = Rules::new(0);
         let fault = rules.add(Fault::answer(409).on(Verb::Patch).of("leases").times(2));
         assert!(rules.decide(&leases(Method::GET)).is_empty());
-        let met = (0..5)
-            .filter(|_| !rules.decide(&leases(Method::PATCH)).is_empty())
-            .count();
+        let met = (0..5).filter(|_| !rules.decide(&leases(Method::PATCH)).is_empty()).count();
         assert_eq!((met, fault.hits()), (2, 2));
         let all = rules.add(Fault::dropped().when(|target| target.name == "b"));
         assert_eq!(rules.decide(&leases(Method::GET)).len(), 1);

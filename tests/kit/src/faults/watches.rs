@@ -101,20 +101,19 @@ impl Watches {
         let id = inner.next;
         inner.withheld.push((id, matcher));
         inner.obey();
-        Withheld {
-            watches: self.clone(),
-            id,
-        }
+        Withheld { watches: self.clone(), id }
     }
 
     /// Ends what matches and says how many there were.
     pub(super) fn end(&self, matcher: &Matcher, how: End) -> usize {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.open.retain(|open| !open.order.is_closed());
-        let matching = inner.open.iter().filter(|open| matcher.matches(&open.target));
-        matching
-            .map(|open| open.order.send_replace(Order::End(how)))
-            .count()
+        let mut ended = 0;
+        for open in inner.open.iter().filter(|open| matcher.matches(&open.target)) {
+            open.order.send_replace(Order::End(how));
+            ended += 1;
+        }
+        ended
     }
 
     /// How many are open.
@@ -134,19 +133,10 @@ impl Watches {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let order = watch::Sender::new(inner.order_for(target));
         let orders = order.subscribe();
-        inner.open.push(Open {
-            target: target.clone(),
-            order,
-        });
+        inner.open.push(Open { target: target.clone(), order });
         tally.add(|counters| counters.watches_opened += 1);
         let source = body.into_data_stream().boxed();
-        let tap = Tap {
-            source,
-            orders,
-            rest: BytesMut::new(),
-            tally,
-            ended: false,
-        };
+        let tap = Tap { source, orders, rest: BytesMut::new(), tally, ended: false };
         stream::unfold(tap, Tap::next)
     }
 }

@@ -26,15 +26,12 @@ impl Background {
         let thread = std::thread::Builder::new()
             .name("lab-background".into())
             .spawn(move || {
+                super::clock::prefer_this_thread();
                 // An error means the sender is gone: stop as well.
                 let _ = runtime.block_on(stopped);
             })
             .context("starting the lab's background thread")?;
-        Ok(Self {
-            handle,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

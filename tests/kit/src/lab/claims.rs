@@ -77,16 +77,9 @@ pub(super) fn duplicates(claims: &[SeenClaim], window: Duration) -> Vec<Duplicat
             }
             let mut macs = [holding.mac, other.mac];
             macs.sort_unstable();
-            match found
-                .iter_mut()
-                .find(|d| d.macs == macs && other.first <= d.to + window)
-            {
+            match found.iter_mut().find(|d| d.macs == macs && other.first <= d.to + window) {
                 Some(duplicate) => duplicate.to = duplicate.to.max(holding.first),
-                None => found.push(Duplicate {
-                    macs,
-                    from: other.first,
-                    to: holding.first,
-                }),
+                None => found.push(Duplicate { macs, from: other.first, to: holding.first }),
             }
         }
     }

@@ -59,10 +59,7 @@ impl Faults {
     }
 
     pub(super) fn set_loss(&mut self, host: usize, segment: &str, percent: f64) -> Result<()> {
-        ensure!(
-            (0.0..=100.0).contains(&percent),
-            "a loss of {percent} percent: give 0 to 100"
-        );
+        ensure!((0.0..=100.0).contains(&percent), "a loss of {percent} percent: give 0 to 100");
         self.loss.insert((host, segment.to_owned()), percent);
         Ok(())
     }
@@ -89,10 +86,7 @@ impl Faults {
                 Cut::Discovery(name) => {
                     let port = segment_port(host, name)?;
                     rules.push((port.clone(), "ether type arp ".into()));
-                    rules.push((
-                        port,
-                        "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ".into(),
-                    ));
+                    rules.push((port, "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ".into()));
                 }
             }
         }
@@ -103,10 +97,9 @@ impl Faults {
             rules.push((port, format!("numgen random mod 10000 < {share} ")));
         }
         let mut script = String::from("table bridge lab\ndelete table bridge lab\ntable bridge lab {\n");
-        for (chain, hook, priority, port_is, api_is) in [
-            ("from", "prerouting", -300, "iifname", "daddr"),
-            ("to", "postrouting", 300, "oifname", "saddr"),
-        ] {
+        for (chain, hook, priority, port_is, api_is) in
+            [("from", "prerouting", -300, "iifname", "daddr"), ("to", "postrouting", 300, "oifname", "saddr")]
+        {
             let _ = writeln!(
                 script,
                 "chain {chain} {{\ntype filter hook {hook} priority {priority}; policy accept;"
@@ -130,10 +123,7 @@ pub(super) enum Power {
 
 fn all_ports(host: &HostPlan) -> impl Iterator<Item = String> {
     let management = host.management.iter().map(|port| port.bridge_port.clone());
-    host.ports
-        .iter()
-        .map(|port| port.bridge_port.clone())
-        .chain(management)
+    host.ports.iter().map(|port| port.bridge_port.clone()).chain(management)
 }
 
 fn management_port(host: &HostPlan) -> Result<String> {
@@ -146,11 +136,7 @@ pub(super) fn segment_port(host: &HostPlan, segment: &str) -> Result<String> {
     let port = host.ports.iter().find(|port| port.segment_name == segment);
     port.map(|port| port.bridge_port.clone()).with_context(|| {
         let on: Vec<_> = host.ports.iter().map(|port| port.segment_name.as_str()).collect();
-        format!(
-            "{} is not on segment {segment}, only on: {}",
-            host.name,
-            on.join(", ")
-        )
+        format!("{} is not on segment {segment}, only on: {}", host.name, on.join(", "))
     })
 }
 

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
 pub use netlink_packet_route::address::AddressFlags;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressProtocol, CacheInfo};
@@ -14,7 +14,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 pub use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 pub use netlink_packet_route::route::RouteProtocol;
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use purelb_wire::MacAddr;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
@@ -24,6 +24,9 @@ use super::netns::Netns;
 
 /// The kernel's way to write "for ever".
 const INFINITY: u32 = u32::MAX;
+
+/// How long the kernel may take to answer for an address it holds; it takes a moment.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// An address on an interface, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,10 +207,7 @@ fn link(message: &LinkMessage) -> Option<Link> {
 }
 
 pub(super) fn names(netns: &Netns) -> Result<HashMap<u32, String>> {
-    Ok(links(netns)?
-        .into_iter()
-        .map(|link| (link.index, link.name))
-        .collect())
+    Ok(links(netns)?.into_iter().map(|link| (link.index, link.name)).collect())
 }
 
 pub(super) fn index_of(netns: &Netns, dev: &str) -> Result<u32> {
@@ -215,11 +215,7 @@ pub(super) fn index_of(netns: &Netns, dev: &str) -> Result<u32> {
     let found = links.iter().find(|link| link.name == dev);
     found.map(|link| link.index).with_context(|| {
         let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-        format!(
-            "{} has no interface {dev}; it has {}",
-            netns.name(),
-            names.join(", ")
-        )
+        format!("{} has no interface {dev}; it has {}", netns.name(), names.join(", "))
     })
 }
 
@@ -305,26 +301,52 @@ pub(super) fn add_address(netns: &Netns, dev: &str, new: &NewAddress) -> Result<
     message.attributes.push(AddressAttribute::CacheInfo(cache));
     message.attributes.push(AddressAttribute::Flags(new.flags));
     if let Some(mark) = new.proto {
-        message
-            .attributes
-            .push(AddressAttribute::Protocol(AddressProtocol::Other(mark)));
+        message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(mark)));
     }
     Netlink::open(netns)?
         .change(RouteNetlinkMessage::NewAddress(message), new.mode)
-        .with_context(|| format!("adding {} to {dev} of {}", new.net, netns.name()))
+        .with_context(|| format!("adding {} to {dev} of {}", new.net, netns.name()))?;
+    if new.net.addr().is_ipv6() && new.flags.contains(AddressFlags::Nodad) {
+        wait_until_answered_for(netns, new.net.addr())?;
+    }
+    Ok(())
+}
+
+/// An IPv6 address is shown before it is answered for: joining its multicast group and
+/// making its local route is left to a kernel worker, in this order. A question that
+/// comes first is lost, and the next one is asked a second later.
+fn wait_until_answered_for(netns: &Netns, ip: IpAddr) -> Result<()> {
+    let started = Instant::now();
+    let mut netlink = Netlink::open(netns)?;
+    loop {
+        let mut ask = RouteMessage::default();
+        ask.header.address_family = AddressFamily::Inet6;
+        let found = netlink.dump(RouteNetlinkMessage::GetRoute(ask))?;
+        let own = RouteAttribute::Destination(ip.into());
+        let there = found.iter().any(|message| match message {
+            RouteNetlinkMessage::NewRoute(route) => {
+                route.header.kind == RouteType::Local && route.attributes.contains(&own)
+            }
+            _ => false,
+        });
+        if there {
+            return Ok(());
+        }
+        ensure!(
+            started.elapsed() < ANSWERED_WITHIN,
+            "{} does not answer for {ip}: no local route",
+            netns.name()
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub(super) fn del_address(netns: &Netns, dev: &str, ip: IpAddr) -> Result<()> {
     let held = addresses(netns)?;
-    let found = held
-        .iter()
-        .find(|address| address.dev == dev && address.ip() == ip);
+    let found = held.iter().find(|address| address.dev == dev && address.ip() == ip);
     let found = found.with_context(|| format!("{dev} of {} does not hold {ip}", netns.name()))?;
     Netlink::open(netns)?
-        .change(
-            RouteNetlinkMessage::DelAddress(mk_address(netns, dev, found.net)?),
-            0,
-        )
+        .change(RouteNetlinkMessage::DelAddress(mk_address(netns, dev, found.net)?), 0)
         .with_context(|| format!("removing {ip} from {dev} of {}", netns.name()))
 }
 
@@ -348,14 +370,9 @@ pub(super) fn set_neighbour(
 ) -> Result<()> {
     let mut message = mk_neighbour(netns, dev, ip)?;
     message.header.state = state;
-    message
-        .attributes
-        .push(NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()));
+    message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()));
     Netlink::open(netns)?
-        .change(
-            RouteNetlinkMessage::NewNeighbour(message),
-            NLM_F_CREATE | NLM_F_REPLACE,
-        )
+        .change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
         .with_context(|| format!("setting neighbour {ip} on {dev} of {}", netns.name()))
 }
 
@@ -378,18 +395,12 @@ fn mk_neighbour(netns: &Netns, dev: &str, ip: IpAddr) -> Result<NeighbourMessage
         IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
         IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
     };
-    message
-        .attributes
-        .push(NeighbourAttribute::Destination(destination));
+    message.attributes.push(NeighbourAttribute::Destination(destination));
     Ok(message)
 }
 
 fn family(ip: IpAddr) -> AddressFamily {
-    if ip.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    }
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
 fn name(names: &HashMap<u32, String>, index: u32) -> String {

@@ -120,9 +120,7 @@ impl LabBuilder {
     /// clients from number 2 on, nodes from 11 on; number 1 is the gateway, where
     /// nothing lives.
     pub fn segment<S: Into<String>>(mut self, name: &str, subnets: impl IntoIterator<Item = S>) -> Self {
-        self.wishes
-            .segments
-            .push((name.to_owned(), subnets.into_iter().map(Into::into).collect()));
+        self.wishes.segments.push((name.to_owned(), subnets.into_iter().map(Into::into).collect()));
         self
     }
 
@@ -143,11 +141,7 @@ impl LabBuilder {
         name: &str,
         segments: impl IntoIterator<Item = S>,
     ) -> Self {
-        self.wishes.hosts.push((
-            role,
-            name.to_owned(),
-            segments.into_iter().map(Into::into).collect(),
-        ));
+        self.wishes.hosts.push((role, name.to_owned(), segments.into_iter().map(Into::into).collect()));
         self
     }
 
@@ -190,18 +184,11 @@ impl LabBuilder {
             std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         }
         let root_name = run.netns("root");
-        let names: Vec<_> = plan
-            .hosts
-            .iter()
-            .map(|host| run.netns(&format!("h-{}", host.name)))
-            .collect();
+        let names: Vec<_> = plan.hosts.iter().map(|host| run.netns(&format!("h-{}", host.name))).collect();
         let all: Vec<_> = names.iter().cloned().chain([root_name.clone()]).collect();
         wiring::make_namespaces(&all)?;
         let root = Netns::open(&root_name)?;
-        let namespaces = names
-            .iter()
-            .map(|name| Netns::open(name))
-            .collect::<Result<Vec<_>>>()?;
+        let namespaces = names.iter().map(|name| Netns::open(name)).collect::<Result<Vec<_>>>()?;
         wiring::make_root(&root, &plan, &names)?;
         for (host, netns) in plan.hosts.iter().zip(&namespaces) {
             wiring::prepare_host(netns)?;
@@ -218,11 +205,7 @@ impl LabBuilder {
             faults: Mutex::default(),
             background: Arc::downgrade(&background),
         });
-        let lab = Lab {
-            shared,
-            _background: background,
-            _cleanup: cleanup,
-        };
+        let lab = Lab { shared, _background: background, _cleanup: cleanup };
         lab.serve(self.data_plane, self.api)?;
         Ok(lab)
     }
@@ -235,8 +218,7 @@ impl Lab {
 
     fn serve(&self, data_plane: DataPlane, api: Option<SocketAddr>) -> Result<()> {
         let listener = forward::listen(&self.shared.root, SocketAddr::from((API_ADDRESS, API_PORT)))?;
-        self._background
-            .spawn(forward::serve_api(listener, self.shared.api.clone()));
+        self._background.spawn(forward::serve_api(listener, self.shared.api.clone()));
         if let Some(target) = api {
             self.set_api(target);
         }
@@ -255,13 +237,10 @@ impl Lab {
     /// If the lab has none of that name: a mistake in the test.
     pub fn node(&self, name: &str) -> Node {
         let hosts = &self.shared.plan.hosts;
-        let index = hosts
-            .iter()
-            .position(|host| host.name == name)
-            .unwrap_or_else(|| {
-                let names: Vec<_> = hosts.iter().map(|host| host.name.as_str()).collect();
-                panic!("the lab has no host {name}; it has {}", names.join(", "))
-            });
+        let index = hosts.iter().position(|host| host.name == name).unwrap_or_else(|| {
+            let names: Vec<_> = hosts.iter().map(|host| host.name.as_str()).collect();
+            panic!("the lab has no host {name}; it has {}", names.join(", "))
+        });
         self.host(index)
     }
 
@@ -275,10 +254,7 @@ impl Lab {
     }
 
     fn host(&self, index: usize) -> Node {
-        Node {
-            shared: Arc::clone(&self.shared),
-            index,
-        }
+        Node { shared: Arc::clone(&self.shared), index }
     }
 
     pub fn segments(&self) -> &[Segment] {
@@ -298,9 +274,7 @@ impl Lab {
 
     /// Changes how all nodes take probes.
     pub fn set_data_plane(&self, data_plane: DataPlane) -> Result<()> {
-        self.nodes()
-            .iter()
-            .try_for_each(|node| data_plane.apply(node.netns()))
+        self.nodes().iter().try_for_each(|node| data_plane.apply(node.netns()))
     }
 
     /// Starts recording claims on all segments.
@@ -314,25 +288,13 @@ impl Lab {
             })
             .collect();
         let hosts = &self.shared.plan.hosts;
-        let macs = hosts
-            .iter()
-            .flat_map(|host| host.ports.iter().map(|port| (port.mac, host.name.clone())));
-        Observer::start(Wiretap {
-            root: self.shared.root.clone(),
-            segments,
-            hosts: macs.collect(),
-        })
+        let macs = hosts.iter().flat_map(|host| host.ports.iter().map(|port| (port.mac, host.name.clone())));
+        Observer::start(Wiretap { root: self.shared.root.clone(), segments, hosts: macs.collect() })
     }
 
     /// Starts recording which host holds which address.
     pub fn watch_addresses(&self) -> Result<AddressWatch> {
-        let hosts = self
-            .shared
-            .plan
-            .hosts
-            .iter()
-            .zip(&self.shared.namespaces)
-            .enumerate();
+        let hosts = self.shared.plan.hosts.iter().zip(&self.shared.namespaces).enumerate();
         let watched =
             hosts.map(|(id, (host, netns))| Ok((i32::try_from(id)?, host.name.clone(), netns.clone())));
         AddressWatch::start(&self.shared.root, watched.collect::<Result<_>>()?)
@@ -342,13 +304,7 @@ impl Lab {
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (host, netns) in self.shared.plan.hosts.iter().zip(&self.shared.namespaces) {
-            let _ = writeln!(
-                text,
-                "{:?} {}: ip netns exec {} bash",
-                host.role,
-                host.name,
-                netns.name()
-            );
+            let _ = writeln!(text, "{:?} {}: ip netns exec {} bash", host.role, host.name, netns.name());
             for port in &host.ports {
                 let addresses: Vec<_> = port.addresses.iter().map(ToString::to_string).collect();
                 let _ = writeln!(
@@ -361,11 +317,7 @@ impl Lab {
                 );
             }
         }
-        let _ = writeln!(
-            text,
-            "bridges: ip netns exec {} bridge link",
-            self.shared.root.name()
-        );
+        let _ = writeln!(text, "bridges: ip netns exec {} bridge link", self.shared.root.name());
         text
     }
 }

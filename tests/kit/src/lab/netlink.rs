@@ -25,10 +25,7 @@ impl Netlink {
             socket.connect(&SocketAddr::new(0, 0))?;
             Ok::<_, io::Error>(socket)
         })?;
-        Ok(Self {
-            socket: socket.context("opening a netlink socket")?,
-            sequence: 0,
-        })
+        Ok(Self { socket: socket.context("opening a netlink socket")?, sequence: 0 })
     }
 
     /// Everything the kernel answers to a dump request. A dump that something changed
@@ -58,15 +55,10 @@ impl Netlink {
 
     /// Asks for a change and waits for the kernel's word on it.
     pub(super) fn change(&mut self, ask: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-        self.send(ask, NLM_F_REQUEST | NLM_F_ACK | flags)
-            .map_err(io::Error::other)?;
+        self.send(ask, NLM_F_REQUEST | NLM_F_ACK | flags).map_err(io::Error::other)?;
         for message in self.receive().map_err(io::Error::other)? {
             if let NetlinkPayload::Error(answer) = message.payload {
-                return if answer.code.is_none() {
-                    Ok(())
-                } else {
-                    Err(answer.to_io())
-                };
+                return if answer.code.is_none() { Ok(()) } else { Err(answer.to_io()) };
             }
         }
         Err(io::Error::other("the kernel did not acknowledge"))

@@ -29,10 +29,7 @@ impl Netns {
     pub(super) fn open(name: &str) -> Result<Self> {
         let path = format!("{DIR}/{name}");
         let file = File::open(&path).with_context(|| format!("opening the network namespace {path}"))?;
-        Ok(Self {
-            name: name.into(),
-            file: Arc::new(file),
-        })
+        Ok(Self { name: name.into(), file: Arc::new(file) })
     }
 
     /// Its name, as `ip netns exec NAME` takes it.
@@ -45,9 +42,7 @@ impl Netns {
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| self.switch().map(|()| work()));
-            inside
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -67,8 +62,7 @@ impl Netns {
                 }
             })
             .context("starting a thread")?;
-        wait.recv()
-            .context("a thread ended before it entered its namespace")??;
+        wait.recv().context("a thread ended before it entered its namespace")??;
         Ok(thread)
     }
 

@@ -69,12 +69,7 @@ impl Node {
 
     /// Starts a process inside, its output in a log file in [`dir`](Self::dir).
     pub fn spawn(&self, name: &str, command: Command) -> Result<Process> {
-        Process::start(
-            self.netns(),
-            name,
-            command,
-            self.dir().join(format!("{name}.log")),
-        )
+        Process::start(self.netns(), name, command, self.dir().join(format!("{name}.log")))
     }
 
     /// Runs code on a thread inside the namespace. Sockets made there stay there.
@@ -109,8 +104,7 @@ impl Node {
 
     /// Loses this share of the frames on a segment, each way. 0 ends it.
     pub fn set_loss(&self, segment: &str, percent: f64) -> Result<()> {
-        self.shared
-            .change_faults(|faults| faults.set_loss(self.index, segment, percent))
+        self.shared.change_faults(|faults| faults.set_loss(self.index, segment, percent))
     }
 
     /// Pulls the cable: the host sees its carrier go.
@@ -153,9 +147,7 @@ impl Node {
 
     /// Sends this node's connections to the API elsewhere than everybody's.
     pub fn set_api(&self, target: SocketAddr) -> Result<()> {
-        let address = self
-            .management_address()
-            .context("a client has no management link")?;
+        let address = self.management_address().context("a client has no management link")?;
         self.shared.api.set_for(address, target);
         Ok(())
     }
@@ -163,9 +155,7 @@ impl Node {
     /// A port on the host's loopback that leads to `port` of this node, over the
     /// management network. Stays until the lab ends.
     pub fn expose(&self, port: u16) -> Result<SocketAddr> {
-        let address = self
-            .management_address()
-            .context("a client has no management link")?;
+        let address = self.management_address().context("a client has no management link")?;
         self.shared.expose(SocketAddr::from((address, port)))
     }
 
@@ -194,6 +184,8 @@ impl Node {
 
     // --- by hand -------------------------------------------------------------------
 
+    /// Adds an address. One without duplicate address detection is answered for when
+    /// this returns.
     pub fn add_address(&self, dev: &str, address: &NewAddress) -> Result<()> {
         kernel::add_address(self.netns(), dev, address)
     }
@@ -228,10 +220,7 @@ impl Node {
 
     /// The cache's entry for an address.
     pub fn neighbour(&self, ip: IpAddr) -> Result<Option<Neighbour>> {
-        Ok(self
-            .neighbours()?
-            .into_iter()
-            .find(|neighbour| neighbour.ip == ip))
+        Ok(self.neighbours()?.into_iter().find(|neighbour| neighbour.ip == ip))
     }
 
     /// Puts an entry into the cache, right or wrong. `Stale` is believed until used.
@@ -245,10 +234,7 @@ impl Node {
 
     /// Empties the cache.
     pub fn flush_neighbours(&self) -> Result<()> {
-        let devs = self
-            .ports()
-            .iter()
-            .map(|port| format!("neigh flush dev {} nud all", port.dev));
+        let devs = self.ports().iter().map(|port| format!("neigh flush dev {} nud all", port.dev));
         self.netns().ip(&devs.collect::<Vec<_>>())
     }
 

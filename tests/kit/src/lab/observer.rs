@@ -25,14 +25,15 @@ use purelb_wire::{Claim, Kind, MacAddr, classify};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::claims::{self, Duplicate, Holding};
-use super::clock;
+use super::clock::{self, prefer_this_thread};
 use super::netns::Netns;
 
 /// Claims kept. A lab that makes more of them runs for days; then the oldest count and
 /// later ones are only counted.
 const MAX_CLAIMS: usize = 1_000_000;
 const RECEIVE_BUFFER: usize = 8 << 20;
-const LOOK_EVERY_MS: u16 = 20;
+/// How often the thread looks whether it is to end, when nothing comes.
+const LOOK_EVERY_MS: u16 = 50;
 
 /// A claim seen on a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,9 +59,17 @@ pub(super) struct Wiretap {
 /// A running observer. Dropping it stops it.
 #[derive(Debug)]
 pub struct Observer {
-    book: Arc<Mutex<Book>>,
+    ear: Arc<Ear>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The socket and what was heard on it.
+#[derive(Debug)]
+struct Ear {
+    socket: Socket,
+    tap: Wiretap,
+    book: Mutex<Book>,
 }
 
 #[derive(Debug, Default)]
@@ -69,46 +78,46 @@ struct Book {
     beyond: u64,
 }
 
+impl Ear {
+    /// The book, with everything the kernel has taken from the wire until now: whoever
+    /// asks after a frame was sent finds it, however busy the observer's thread is.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(heard) = next_claim(&self.socket, &self.tap) {
+            match heard {
+                Some(claim) if book.claims.len() < MAX_CLAIMS => book.claims.push(claim),
+                Some(_) => book.beyond += 1,
+                None => {}
+            }
+        }
+        book
+    }
+}
+
 impl Observer {
     pub(super) fn start(tap: Wiretap) -> Result<Self> {
-        let socket = tap
-            .root
-            .enter(|| open(&tap))?
-            .context("opening the observer's packet socket")?;
-        let book = Arc::new(Mutex::new(Book::default()));
+        let socket = tap.root.enter(|| open(&tap))?.context("opening the observer's packet socket")?;
+        let ear = Arc::new(Ear { socket, tap, book: Mutex::default() });
         let stop = Arc::new(AtomicBool::new(false));
-        let (shared, ended) = (Arc::clone(&book), Arc::clone(&stop));
+        let (shared, ended) = (Arc::clone(&ear), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("observer".into())
             .spawn(move || {
-                // Once more after the end is asked for, so that nothing already on the
-                // wire is missed.
+                prefer_this_thread();
                 while !ended.load(Ordering::Relaxed) {
-                    let mut waiting = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+                    let mut waiting = [PollFd::new(shared.socket.as_fd(), PollFlags::POLLIN)];
+                    // An interrupted wait is like one in which nothing came.
                     let _ = poll(&mut waiting, PollTimeout::from(LOOK_EVERY_MS));
-                    while let Some(claim) = next_claim(&socket, &tap) {
-                        if let Some(claim) = claim {
-                            note(&shared, claim);
-                        }
-                    }
+                    drop(shared.book());
                 }
             })
             .context("starting the observer's thread")?;
-        Ok(Self {
-            book,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { ear, stop, thread: Some(thread) })
     }
 
     /// All claims of an address, in order.
     pub fn claims(&self, vip: IpAddr) -> Vec<SeenClaim> {
-        self.lock()
-            .claims
-            .iter()
-            .filter(|claim| claim.ip == vip)
-            .cloned()
-            .collect()
+        self.ear.book().claims.iter().filter(|claim| claim.ip == vip).cloned().collect()
     }
 
     /// Announcements (gratuitous ARP, unsolicited advertisements) of an address.
@@ -133,11 +142,7 @@ impl Observer {
 
     /// Claims that did not fit; zero in any sane test.
     pub fn not_recorded(&self) -> u64 {
-        self.lock().beyond
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ear.book().beyond
     }
 }
 
@@ -147,15 +152,6 @@ impl Drop for Observer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-fn note(book: &Mutex<Book>, claim: SeenClaim) {
-    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    if book.claims.len() < MAX_CLAIMS {
-        book.claims.push(claim);
-    } else {
-        book.beyond += 1;
     }
 }
 
@@ -220,13 +216,6 @@ fn next_claim(socket: &Socket, tap: &Wiretap) -> Option<Option<SeenClaim>> {
         let segment = tap.segments.get(&bridge?)?.clone();
         let Claim { ip, mac, kind } = classify(&buffer[..length]).claim()?;
         let host = tap.hosts.get(&mac).cloned();
-        Some(SeenClaim {
-            at: stamp.unwrap_or_else(clock::now),
-            segment,
-            ip,
-            mac,
-            host,
-            kind,
-        })
+        Some(SeenClaim { at: stamp.unwrap_or_else(clock::now), segment, ip, mac, host, kind })
     })())
 }

@@ -113,44 +113,27 @@ impl Plan {
 
     fn add_segment(&mut self, name: &str, nets: &[String]) -> Result<()> {
         check_name(name)?;
-        ensure!(
-            self.segments.iter().all(|other| other.name != name),
-            "two segments are named {name}"
-        );
+        ensure!(self.segments.iter().all(|other| other.name != name), "two segments are named {name}");
         let nets = nets
             .iter()
             .map(|text| {
                 let net: IpNet = text
                     .parse()
                     .with_context(|| format!("segment {name}: {text} is not a subnet in CIDR form"))?;
-                ensure!(
-                    net == net.trunc(),
-                    "segment {name}: {net} has host bits set, write {}",
-                    net.trunc()
-                );
+                ensure!(net == net.trunc(), "segment {name}: {net} has host bits set, write {}", net.trunc());
                 let shared = net.contains(&IpNet::from(MANAGEMENT)) || IpNet::from(MANAGEMENT).contains(&net);
-                ensure!(
-                    !shared,
-                    "segment {name}: {net} overlaps the management network {MANAGEMENT}"
-                );
+                ensure!(!shared, "segment {name}: {net} overlaps the management network {MANAGEMENT}");
                 Ok(net)
             })
             .collect::<Result<Vec<_>>>()?;
         let bridge = format!("sg{}", self.segments.len());
-        self.segments.push(Segment {
-            name: name.to_owned(),
-            nets,
-            bridge,
-        });
+        self.segments.push(Segment { name: name.to_owned(), nets, bridge });
         Ok(())
     }
 
     fn add_host(&mut self, role: Role, name: &str, segments: &[String]) -> Result<()> {
         check_name(name)?;
-        ensure!(
-            self.hosts.iter().all(|other| other.name != name),
-            "two hosts are named {name}"
-        );
+        ensure!(self.hosts.iter().all(|other| other.name != name), "two hosts are named {name}");
         let index = self.hosts.len();
         let of_role = self.hosts.iter().filter(|host| host.role == role).count();
         let number = u32::try_from(of_role)?
@@ -166,10 +149,7 @@ impl Plan {
         let mut ports = Vec::new();
         let mut seen = BTreeSet::new();
         for wanted in segments {
-            ensure!(
-                seen.insert(wanted),
-                "host {name}: segment {wanted} is named twice"
-            );
+            ensure!(seen.insert(wanted), "host {name}: segment {wanted} is named twice");
             let Some(segment) = self.segments.iter().position(|segment| &segment.name == wanted) else {
                 bail!("host {name}: there is no segment {wanted}; name it with `segment` first");
             };
@@ -182,34 +162,16 @@ impl Plan {
             }),
             Role::Client => None,
         };
-        self.hosts.push(HostPlan {
-            name: name.to_owned(),
-            role,
-            ports,
-            management,
-        });
+        self.hosts.push(HostPlan { name: name.to_owned(), role, ports, management });
         Ok(())
     }
 
     fn port(&self, host: usize, role: Role, number: u32, segment: usize, nth: usize) -> Result<Port> {
         let Segment { name, nets, .. } = &self.segments[segment];
         let [_, _, high, low] = u32::try_from(host)?.to_be_bytes();
-        let mac = MacAddr([
-            2,
-            b'p',
-            u8::try_from(segment)?,
-            u8::from(role == Role::Client),
-            high,
-            low,
-        ]);
-        let addresses = nets
-            .iter()
-            .map(|net| host_in(*net, number))
-            .collect::<Result<_>>()?;
-        let gateways = nets
-            .iter()
-            .map(|net| Ok(host_in(*net, GATEWAY)?.addr()))
-            .collect::<Result<_>>()?;
+        let mac = MacAddr([2, b'p', u8::try_from(segment)?, u8::from(role == Role::Client), high, low]);
+        let addresses = nets.iter().map(|net| host_in(*net, number)).collect::<Result<_>>()?;
+        let gateways = nets.iter().map(|net| Ok(host_in(*net, GATEWAY)?.addr())).collect::<Result<_>>()?;
         Ok(Port {
             segment,
             segment_name: name.clone(),
@@ -226,9 +188,7 @@ impl Plan {
 fn check_name(name: &str) -> Result<()> {
     let good = !name.is_empty()
         && name.len() <= 63
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     ensure!(good, "`{name}` is not a good name: use a-z, 0-9 and -");
     Ok(())
 }

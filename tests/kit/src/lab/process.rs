@@ -41,13 +41,7 @@ struct Running {
 impl Process {
     pub(super) fn start(netns: &Netns, name: &str, mut command: Command, log: PathBuf) -> Result<Self> {
         let running = start(netns, name, &mut command, &log)?;
-        Ok(Self {
-            name: name.to_owned(),
-            netns: netns.clone(),
-            command,
-            log,
-            running,
-        })
+        Ok(Self { name: name.to_owned(), netns: netns.clone(), command, log, running })
     }
 
     pub fn name(&self) -> &str {
@@ -108,18 +102,9 @@ impl Process {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!(
-                    "{} has not ended within {within:?}; its log:\n{}",
-                    self.name,
-                    self.last_lines()
-                );
+                bail!("{} has not ended within {within:?}; its log:\n{}", self.name, self.last_lines());
             }
-            ended = self
-                .running
-                .changed
-                .wait_timeout(ended, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            ended = self.running.changed.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -133,9 +118,7 @@ impl Process {
 
     /// Everything it wrote to stdout and stderr, over all restarts.
     pub fn log(&self) -> String {
-        std::fs::read(&self.log)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default()
+        std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
     pub fn log_path(&self) -> &Path {
@@ -158,12 +141,7 @@ impl Running {
 impl Drop for Process {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "--- last lines of {} ({})\n{}\n---",
-                self.name,
-                self.log.display(),
-                self.last_lines()
-            );
+            eprintln!("--- last lines of {} ({})\n{}\n---", self.name, self.log.display(), self.last_lines());
         }
         // The lab's end kills what is left inside the namespace, should this fail.
         let _ = self.kill();
@@ -176,16 +154,9 @@ fn start(netns: &Netns, name: &str, command: &mut Command, log: &Path) -> Result
         .append(true)
         .open(log)
         .with_context(|| format!("opening the log {}", log.display()))?;
-    command
-        .stdin(Stdio::null())
-        .stdout(file.try_clone()?)
-        .stderr(file);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let child = netns.enter(|| command.spawn())?.with_context(|| {
-        format!(
-            "starting {name} ({}) in {}",
-            command.get_program().display(),
-            netns.name()
-        )
+        format!("starting {name} ({}) in {}", command.get_program().display(), netns.name())
     })?;
     let running = Arc::new(Running {
         pid: Pid::from_raw(i32::try_from(child.id())?),

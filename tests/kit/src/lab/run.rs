@@ -41,11 +41,7 @@ impl RunId {
         static LABS: AtomicU32 = AtomicU32::new(0);
         let pid = std::process::id();
         let start = start_time(pid).context("reading this process's start time from /proc")?;
-        Ok(Self {
-            pid,
-            start,
-            lab: LABS.fetch_add(1, Ordering::Relaxed),
-        })
+        Ok(Self { pid, start, lab: LABS.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// The run that made `name`, if a lab made it.
@@ -55,11 +51,7 @@ impl RunId {
             return None;
         }
         let (pid, start, lab) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Self {
-            pid: pid.parse().ok()?,
-            start: start.parse().ok()?,
-            lab: lab.parse().ok()?,
-        })
+        Some(Self { pid: pid.parse().ok()?, start: start.parse().ok()?, lab: lab.parse().ok()? })
     }
 
     fn alive(self) -> bool {
@@ -213,31 +205,25 @@ fn start_signal_thread() -> Result<()> {
         .build()
         .context("starting the runtime that waits for signals")?;
     let context = runtime.enter();
-    let kinds = [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ];
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let [mut int, mut term, mut hup] = [signal(kinds[0])?, signal(kinds[1])?, signal(kinds[2])?];
     drop(context);
-    std::thread::Builder::new()
-        .name("lab-signals".into())
-        .spawn(move || {
-            let number = runtime.block_on(async {
-                tokio::select! {
-                    _ = int.recv() => kinds[0].as_raw_value(),
-                    _ = term.recv() => kinds[1].as_raw_value(),
-                    _ = hup.recv() => kinds[2].as_raw_value(),
-                }
-            });
-            // Held to the end: a lab being built or dropped elsewhere waits here.
-            let runs = open();
-            for run in runs.iter() {
-                run.remove();
+    std::thread::Builder::new().name("lab-signals".into()).spawn(move || {
+        let number = runtime.block_on(async {
+            tokio::select! {
+                _ = int.recv() => kinds[0].as_raw_value(),
+                _ = term.recv() => kinds[1].as_raw_value(),
+                _ = hup.recv() => kinds[2].as_raw_value(),
             }
-            eprintln!("lab: ended by signal {number}; removed {} lab(s)", runs.len());
-            std::process::exit(128 + number);
-        })?;
+        });
+        // Held to the end: a lab being built or dropped elsewhere waits here.
+        let runs = open();
+        for run in runs.iter() {
+            run.remove();
+        }
+        eprintln!("lab: ended by signal {number}; removed {} lab(s)", runs.len());
+        std::process::exit(128 + number);
+    })?;
     Ok(())
 }
 
@@ -259,12 +245,6 @@ mod tests {
     fn a_reused_pid_is_another_run() {
         let run = RunId::next().unwrap();
         assert!(run.alive());
-        assert!(
-            !RunId {
-                start: run.start + 1,
-                ..run
-            }
-            .alive()
-        );
+        assert!(!RunId { start: run.start + 1, ..run }.alive());
     }
 }

@@ -39,11 +39,7 @@ impl Timeline {
         let mut close = |at: Mono, owners: Vec<String>| {
             match spans.last_mut() {
                 Some(last) if last.owners == owners => last.to = at,
-                _ => spans.push(Span {
-                    from: since,
-                    to: at,
-                    owners,
-                }),
+                _ => spans.push(Span { from: since, to: at, owners }),
             }
             since = at;
         };
@@ -67,11 +63,7 @@ impl Timeline {
 
     /// Stretches without an owner, once there had been one.
     pub fn no_owner(&self) -> impl Iterator<Item = &Span> {
-        let first = self
-            .spans
-            .iter()
-            .position(|span| !span.owners.is_empty())
-            .unwrap_or(self.spans.len());
+        let first = self.spans.iter().position(|span| !span.owners.is_empty()).unwrap_or(self.spans.len());
         self.spans[first..].iter().filter(|span| span.owners.is_empty())
     }
 
@@ -90,10 +82,7 @@ impl Timeline {
 
     /// When this host held it first.
     pub fn first_held_by(&self, host: &str) -> Option<Mono> {
-        self.spans
-            .iter()
-            .find(|span| span.owners.iter().any(|owner| owner == host))
-            .map(|span| span.from)
+        self.spans.iter().find(|span| span.owners.iter().any(|owner| owner == host)).map(|span| span.from)
     }
 }
 
@@ -101,11 +90,7 @@ impl fmt::Display for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.vip)?;
         for span in &self.spans {
-            let owners = if span.owners.is_empty() {
-                "nobody".into()
-            } else {
-                span.owners.join("+")
-            };
+            let owners = if span.owners.is_empty() { "nobody".into() } else { span.owners.join("+") };
             write!(f, " {owners} for {:.1?};", span.length())?;
         }
         Ok(())

@@ -61,9 +61,7 @@ pub(super) fn run(program: &str, args: &[&str], input: &str) -> Result<String> {
     // A program that fails early closes its end: its own words say more than EPIPE.
     let written = stdin.write_all(input.as_bytes());
     drop(stdin);
-    let output = child
-        .wait_with_output()
-        .with_context(|| format!("waiting for `{}`", what()))?;
+    let output = child.wait_with_output().with_context(|| format!("waiting for `{}`", what()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::RcvBufForce;
@@ -25,14 +25,16 @@ use purelb_core::Mono;
 use rtnetlink::packet_core::NetlinkPayload;
 use socket2::SockRef;
 
+use super::clock::{self, prefer_this_thread};
 use super::netns::Netns;
 use super::timeline::Timeline;
-use super::{clock, kernel, netlink};
+use super::{kernel, netlink};
 
 /// Groups of rtnetlink(7): IPv4 and IPv6 addresses.
 const GROUPS: u32 = 0x10 | 0x100;
 const RECEIVE_BUFFER: usize = 16 << 20;
-const LOOK_EVERY_MS: u16 = 20;
+/// How often the thread looks whether it is to end, when nothing comes.
+const LOOK_EVERY_MS: u16 = 50;
 const NETLINK_ALL_NSID: i32 = 8;
 
 /// Events kept; later ones make the timelines unusable, which is said.
@@ -57,10 +59,30 @@ pub enum Change {
 /// A running watch over the addresses of all hosts. Dropping it stops it.
 #[derive(Debug)]
 pub struct AddressWatch {
-    book: Arc<Mutex<Book>>,
+    ear: Arc<Ear>,
     started: Mono,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The queue and what was read from it.
+#[derive(Debug)]
+struct Ear {
+    queue: OwnedFd,
+    hosts: Known,
+    book: Mutex<Book>,
+}
+
+impl Ear {
+    /// The book, with everything the kernel has said until now: whoever asks after a
+    /// change finds it, however busy the watch's thread is.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = read(&self.queue, &self.hosts, &mut book) {
+            book.broken = Some(format!("{error:#}"));
+        }
+        book
+    }
 }
 
 #[derive(Debug, Default)]
@@ -78,71 +100,52 @@ type Known = HashMap<i32, (String, HashMap<u32, String>)>;
 
 impl AddressWatch {
     pub(super) fn start(root: &Netns, hosts: Vec<Watched>) -> Result<Self> {
-        let queue = root
-            .enter(open)?
-            .context("opening the socket that hears address events")?;
+        let queue = root.enter(open)?.context("opening the socket that hears address events")?;
         let started = clock::now();
         // First listen, then look: what comes in between is seen twice, never not at all.
         let mut book = Book::default();
         for (_, name, netns) in &hosts {
             for address in kernel::addresses(netns)? {
-                let event = AddressEvent {
-                    at: started,
-                    host: name.clone(),
-                    address,
-                    change: Change::Set,
-                };
+                let event = AddressEvent { at: started, host: name.clone(), address, change: Change::Set };
                 book.events.push(event);
             }
         }
-        let book = Arc::new(Mutex::new(book));
-        let stop = Arc::new(AtomicBool::new(false));
-        let (shared, ended) = (Arc::clone(&book), Arc::clone(&stop));
         let mut known = Known::new();
         for (id, name, netns) in hosts {
             known.insert(id, (name, kernel::names(&netns)?));
         }
+        let ear = Arc::new(Ear { queue, hosts: known, book: Mutex::new(book) });
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shared, ended) = (Arc::clone(&ear), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("address-watch".into())
             .spawn(move || {
+                prefer_this_thread();
                 while !ended.load(Ordering::Relaxed) {
-                    let mut waiting = [PollFd::new(queue.as_fd(), PollFlags::POLLIN)];
+                    let mut waiting = [PollFd::new(shared.queue.as_fd(), PollFlags::POLLIN)];
+                    // An interrupted wait is like one in which nothing came.
                     let _ = poll(&mut waiting, PollTimeout::from(LOOK_EVERY_MS));
-                    read(&queue, &known, &shared);
+                    drop(shared.book());
                 }
             })
             .context("starting the thread that reads address events")?;
-        Ok(Self {
-            book,
-            started,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { ear, started, stop, thread: Some(thread) })
     }
 
     /// All events of an address, in the kernel's order. Hosts that held it when the
     /// watch began have an event at that time.
     pub fn events(&self, ip: IpAddr) -> Vec<AddressEvent> {
-        self.lock()
-            .events
-            .iter()
-            .filter(|event| event.address.ip() == ip)
-            .cloned()
-            .collect()
+        self.ear.book().events.iter().filter(|event| event.address.ip() == ip).cloned().collect()
     }
 
     /// Who held the address when, since the watch began. Fails if events were missed,
     /// since then nobody can tell.
     pub fn owners_timeline(&self, vip: IpAddr) -> Result<Timeline> {
         let events = self.events(vip);
-        if let Some(why) = &self.lock().broken {
+        if let Some(why) = &self.ear.book().broken {
             bail!("address events were missed, so nobody can tell who held {vip}: {why}");
         }
         Ok(Timeline::of(vip, self.started, clock::now(), &events))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,18 +159,12 @@ impl Drop for AddressWatch {
 }
 
 fn open() -> nix::Result<OwnedFd> {
-    let queue = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
+    let queue =
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)?;
     setsockopt(&queue, RcvBufForce, &RECEIVE_BUFFER)?;
     listen_to_all(&queue)?;
     bind(queue.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
-    SockRef::from(&queue)
-        .set_nonblocking(true)
-        .map_err(|_| nix::errno::Errno::EINVAL)?;
+    SockRef::from(&queue).set_nonblocking(true).map_err(|_| nix::errno::Errno::EINVAL)?;
     Ok(queue)
 }
 
@@ -190,7 +187,7 @@ fn listen_to_all(queue: &OwnedFd) -> nix::Result<()> {
 }
 
 /// Reads until the queue is empty.
-fn read(queue: &OwnedFd, hosts: &Known, book: &Mutex<Book>) {
+fn read(queue: &OwnedFd, hosts: &Known, book: &mut Book) -> Result<()> {
     loop {
         let mut buffer = [0; 16 << 10];
         let mut control = nix::cmsg_space!(libc::c_int);
@@ -199,25 +196,16 @@ fn read(queue: &OwnedFd, hosts: &Known, book: &Mutex<Book>) {
         let received = recvmsg::<NetlinkAddr>(queue.as_raw_fd(), &mut parts, Some(&mut control), flags);
         let at = clock::now();
         let (length, from) = match received {
-            Ok(got) => (
-                got.bytes,
-                got.cmsgs()
-                    .ok()
-                    .and_then(|mut controls| controls.find_map(namespace_id)),
-            ),
-            Err(nix::errno::Errno::EAGAIN) => return,
+            Ok(got) => (got.bytes, got.cmsgs().ok().and_then(|mut controls| controls.find_map(namespace_id))),
+            Err(nix::errno::Errno::EAGAIN) => return Ok(()),
             Err(nix::errno::Errno::EINTR) => continue,
-            Err(error) => return lock(book).broken = Some(format!("reading the queue: {error}")),
+            Err(error) => return Err(error).context("reading the queue of address events"),
         };
         // Events of the root namespace itself carry no number.
         let Some((host, names)) = from.and_then(|id| hosts.get(&id)) else {
             continue;
         };
-        let messages = match netlink::parse(&buffer[..length]) {
-            Ok(messages) => messages,
-            Err(error) => return lock(book).broken = Some(format!("{error:#}")),
-        };
-        for message in messages {
+        for message in netlink::parse(&buffer[..length])? {
             let (address, change) = match message.payload {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(new)) => (new, Change::Set),
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelAddress(old)) => (old, Change::Removed),
@@ -226,17 +214,8 @@ fn read(queue: &OwnedFd, hosts: &Known, book: &Mutex<Book>) {
             let Some(address) = kernel::address(&address, names) else {
                 continue;
             };
-            let mut book = lock(book);
-            if book.events.len() < MAX_EVENTS {
-                book.events.push(AddressEvent {
-                    at,
-                    host: host.clone(),
-                    address,
-                    change,
-                });
-            } else {
-                book.broken = Some(format!("more than {MAX_EVENTS}"));
-            }
+            ensure!(book.events.len() < MAX_EVENTS, "there were more than {MAX_EVENTS}");
+            book.events.push(AddressEvent { at, host: host.clone(), address, change });
         }
     }
 }
@@ -247,17 +226,10 @@ fn namespace_id(control: ControlMessageOwned) -> Option<i32> {
             if unknown.cmsg_header.cmsg_level == libc::SOL_NETLINK
                 && unknown.cmsg_header.cmsg_type == NETLINK_ALL_NSID =>
         {
-            unknown
-                .data_bytes
-                .first_chunk()
-                .map(|bytes| i32::from_ne_bytes(*bytes))
+            unknown.data_bytes.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
         }
         _ => None,
     }
-}
-
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Hosts that hold an address, as events are played back. A host may hold it on two

@@ -32,29 +32,19 @@ pub(super) fn make_namespaces(names: &[String]) -> Result<()> {
 /// heard in the root namespace.
 pub(super) fn make_root(root: &Netns, plan: &Plan, host_namespaces: &[String]) -> Result<()> {
     // The bridges only carry frames: without IPv6 of their own they never say a word.
-    root.sysctls(&[
-        ("ipv6/conf/all/disable_ipv6", "1"),
-        ("ipv6/conf/default/disable_ipv6", "1"),
-    ])?;
+    root.sysctls(&[("ipv6/conf/all/disable_ipv6", "1"), ("ipv6/conf/default/disable_ipv6", "1")])?;
     let mut lines = vec!["link set lo up".to_owned()];
     for segment in &plan.segments {
         let bridge = &segment.bridge;
         // Promiscuous: the observer sees unicast between ports. No snooping: whether a
         // group was joined must not decide whether neighbour discovery works.
-        lines.push(format!(
-            "link add {bridge} type bridge stp_state 0 mcast_snooping 0"
-        ));
+        lines.push(format!("link add {bridge} type bridge stp_state 0 mcast_snooping 0"));
         lines.push(format!("link set {bridge} promisc on up"));
     }
-    lines.push(format!(
-        "link add {MANAGEMENT_BRIDGE} type bridge stp_state 0 mcast_snooping 0"
-    ));
+    lines.push(format!("link add {MANAGEMENT_BRIDGE} type bridge stp_state 0 mcast_snooping 0"));
     lines.push(format!("link set {MANAGEMENT_BRIDGE} up"));
     for address in [API_ADDRESS, TOOLS_ADDRESS] {
-        lines.push(format!(
-            "addr add {address}/{} dev {MANAGEMENT_BRIDGE}",
-            MANAGEMENT.prefix_len()
-        ));
+        lines.push(format!("addr add {address}/{} dev {MANAGEMENT_BRIDGE}", MANAGEMENT.prefix_len()));
     }
     for (id, name) in host_namespaces.iter().enumerate() {
         lines.push(format!("netns set {name} {id}"));
@@ -93,10 +83,7 @@ pub(super) fn connect(root: &Netns, plan: &Plan, host: &HostPlan, netns: &Netns,
 pub(super) fn disconnect(root: &Netns, host: &HostPlan) -> Result<()> {
     let ports = host.ports.iter().map(|port| &port.bridge_port);
     let management = host.management.iter().map(|port| &port.bridge_port);
-    let lines: Vec<_> = ports
-        .chain(management)
-        .map(|port| format!("link del {port}"))
-        .collect();
+    let lines: Vec<_> = ports.chain(management).map(|port| format!("link del {port}")).collect();
     root.ip(&lines)
 }
 
@@ -105,19 +92,12 @@ fn root_lines(plan: &Plan, host: &HostPlan, netns: &Netns) -> Vec<String> {
     let inside = netns.name();
     for port in &host.ports {
         let (outer, dev, mac) = (&port.bridge_port, &port.dev, port.mac);
-        lines.push(format!(
-            "link add {outer} type veth peer name {dev} address {mac} netns {inside}"
-        ));
-        lines.push(format!(
-            "link set {outer} master {} up",
-            plan.segments[port.segment].bridge
-        ));
+        lines.push(format!("link add {outer} type veth peer name {dev} address {mac} netns {inside}"));
+        lines.push(format!("link set {outer} master {} up", plan.segments[port.segment].bridge));
     }
     if let Some(port) = &host.management {
         let outer = &port.bridge_port;
-        lines.push(format!(
-            "link add {outer} type veth peer name {MANAGEMENT_DEV} netns {inside}"
-        ));
+        lines.push(format!("link add {outer} type veth peer name {MANAGEMENT_DEV} netns {inside}"));
         lines.push(format!("link set {outer} master {MANAGEMENT_BRIDGE} up"));
     }
     lines
@@ -128,11 +108,7 @@ fn host_lines(host: &HostPlan) -> Vec<String> {
     for (nth, port) in host.ports.iter().enumerate() {
         let dev = &port.dev;
         lines.push(format!("link set {dev} up"));
-        lines.extend(
-            port.addresses
-                .iter()
-                .map(|address| format!("addr add {address} dev {dev}")),
-        );
+        lines.extend(port.addresses.iter().map(|address| format!("addr add {address} dev {dev}")));
         // The first link has the default routes, as `localInterface: default` looks for.
         if nth == 0 {
             lines.extend(port.gateways.iter().map(|gateway| {
@@ -143,11 +119,7 @@ fn host_lines(host: &HostPlan) -> Vec<String> {
     }
     if let Some(port) = &host.management {
         lines.push(format!("link set {MANAGEMENT_DEV} up"));
-        lines.push(format!(
-            "addr add {}/{} dev {MANAGEMENT_DEV}",
-            port.address,
-            MANAGEMENT.prefix_len()
-        ));
+        lines.push(format!("addr add {}/{} dev {MANAGEMENT_DEV}", port.address, MANAGEMENT.prefix_len()));
     }
     lines
 }
@@ -165,11 +137,7 @@ fn set_dad(netns: &Netns, host: &HostPlan, dad: Dad, links: IncludingLinks) -> R
     };
     let mut settings = vec![("ipv6/conf/default/accept_dad".to_owned(), value)];
     if links == IncludingLinks::Yes {
-        settings.extend(
-            host.ports
-                .iter()
-                .map(|port| (format!("ipv6/conf/{}/accept_dad", port.dev), value)),
-        );
+        settings.extend(host.ports.iter().map(|port| (format!("ipv6/conf/{}/accept_dad", port.dev), value)));
     }
     netns.sysctls(&settings)
 }
@@ -183,9 +151,7 @@ fn wait_until_usable(netns: &Netns, host: &HostPlan) -> Result<()> {
         let addresses = kernel::addresses(netns)?;
         let ready = host.ports.iter().all(|port| {
             let carrier = links.iter().any(|link| link.name == port.dev && link.carrier);
-            let mut own = addresses
-                .iter()
-                .filter(|address| address.dev == port.dev && address.usable());
+            let mut own = addresses.iter().filter(|address| address.dev == port.dev && address.usable());
             let link_local = own.any(|address| match address.ip() {
                 std::net::IpAddr::V6(v6) => v6.is_unicast_link_local(),
                 std::net::IpAddr::V4(_) => false,

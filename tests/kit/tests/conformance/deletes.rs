@@ -19,15 +19,9 @@ checks![
 
 async fn a_deletion_says_what_it_did(ctx: Ctx) -> Result<()> {
     let made = ctx.create_lease("a").await?;
-    let said = ctx
-        .delete(&format!("{}/a", ctx.leases()), json!({}))
-        .await?
-        .is(200)?;
+    let said = ctx.delete(&format!("{}/a", ctx.leases()), json!({})).await?.is(200)?;
     ensure!(said["kind"] == "Status" && said["status"] == "Success", "{said}");
-    ensure!(
-        said["details"]["name"] == "a" && said["details"]["kind"] == "leases",
-        "{said}"
-    );
+    ensure!(said["details"]["name"] == "a" && said["details"]["kind"] == "leases", "{said}");
     ensure!(said["details"]["uid"] == made["metadata"]["uid"], "{said}");
     ctx.get(&format!("{}/a", ctx.leases())).await?.is(404)?;
     Ok(())
@@ -35,22 +29,14 @@ async fn a_deletion_says_what_it_did(ctx: Ctx) -> Result<()> {
 
 async fn a_deleted_service_is_shown_once_more(ctx: Ctx) -> Result<()> {
     ctx.create_service("a").await?;
-    let said = ctx
-        .delete(&format!("{}/a", ctx.services()), json!({}))
-        .await?
-        .is(200)?;
-    ensure!(
-        said["kind"] == "Service" && said["metadata"]["name"] == "a",
-        "{said}"
-    );
+    let said = ctx.delete(&format!("{}/a", ctx.services()), json!({})).await?.is(200)?;
+    ensure!(said["kind"] == "Service" && said["metadata"]["name"] == "a", "{said}");
     Ok(())
 }
 
 async fn a_deletion_of_nothing_is_not_found(ctx: Ctx) -> Result<()> {
     for path in [ctx.leases(), ctx.services(), ctx.samples()] {
-        ctx.delete(&format!("{path}/none"), json!({}))
-            .await?
-            .is_refused(404, "NotFound")?;
+        ctx.delete(&format!("{path}/none"), json!({})).await?.refused(404, "NotFound")?;
     }
     Ok(())
 }
@@ -59,18 +45,13 @@ async fn a_deletion_may_demand_a_uid(ctx: Ctx) -> Result<()> {
     let made = ctx.create_lease("a").await?;
     let path = format!("{}/a", ctx.leases());
     let other = json!({"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}});
-    let said = ctx.delete(&path, other).await?.is_refused(409, "Conflict")?;
+    let said = ctx.delete(&path, other).await?.refused(409, "Conflict")?;
     ensure!(
-        said["message"]
-            .as_str()
-            .unwrap_or_default()
-            .contains("the UID in the precondition (00000000-"),
+        said["message"].as_str().unwrap_or_default().contains("the UID in the precondition (00000000-"),
         "{said}"
     );
     ctx.get(&path).await?.is(200)?;
-    ctx.delete(&path, json!({"preconditions": {"uid": made["metadata"]["uid"]}}))
-        .await?
-        .is(200)?;
+    ctx.delete(&path, json!({"preconditions": {"uid": made["metadata"]["uid"]}})).await?.is(200)?;
     ctx.get(&path).await?.is(404)?;
     Ok(())
 }
@@ -78,20 +59,11 @@ async fn a_deletion_may_demand_a_uid(ctx: Ctx) -> Result<()> {
 async fn a_deletion_may_demand_a_version(ctx: Ctx) -> Result<()> {
     let made = ctx.create_lease("a").await?;
     let path = format!("{}/a", ctx.leases());
-    let now = ctx
-        .patch(&path, MERGE, json!({"spec": {"holderIdentity": "two"}}))
-        .await?
-        .is(200)?;
+    let now = ctx.patch(&path, MERGE, json!({"spec": {"holderIdentity": "two"}})).await?.is(200)?;
     let at = |version: u64| json!({"preconditions": {"resourceVersion": version.to_string()}});
-    let said = ctx
-        .delete(&path, at(version(&made)?))
-        .await?
-        .is_refused(409, "Conflict")?;
+    let said = ctx.delete(&path, at(version(&made)?)).await?.refused(409, "Conflict")?;
     ensure!(
-        said["message"]
-            .as_str()
-            .unwrap_or_default()
-            .contains("the ResourceVersion in the precondition"),
+        said["message"].as_str().unwrap_or_default().contains("the ResourceVersion in the precondition"),
         "{said}"
     );
     ctx.delete(&path, at(version(&now)?)).await?.is(200)?;
@@ -103,14 +75,9 @@ async fn finalizers_hold_an_object(ctx: Ctx) -> Result<()> {
     sample["metadata"]["finalizers"] = json!(["purelb.io/one", "purelb.io/two"]);
     let made = ctx.post(&ctx.samples(), sample).await?.is(201)?;
     let path = format!("{}/a", ctx.samples());
-    let mut watch = ctx
-        .watch(&ctx.samples(), &format!("&resourceVersion={}", version(&made)?))
-        .await?;
+    let mut watch = ctx.watch(&ctx.samples(), &format!("&resourceVersion={}", version(&made)?)).await?;
     let going = ctx.delete(&path, json!({})).await?.is(200)?;
-    ensure!(
-        going["kind"] == "Sample" && going["metadata"]["deletionTimestamp"].is_string(),
-        "{going}"
-    );
+    ensure!(going["kind"] == "Sample" && going["metadata"]["deletionTimestamp"].is_string(), "{going}");
     ensure!(going["metadata"]["generation"] == 2, "{going}");
     ensure!(watch.expect("MODIFIED").await?["metadata"]["deletionTimestamp"].is_string());
     // Deleting it again changes nothing.
@@ -134,12 +101,8 @@ async fn an_object_that_goes_takes_no_new_finalizer(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
     ctx.delete(&path, json!({})).await?.is(200)?;
     let change = json!({"metadata": {"finalizers": ["purelb.io/one", "purelb.io/two"]}});
-    ctx.patch(&path, MERGE, change)
-        .await?
-        .is_refused(422, "Invalid")?;
-    ctx.patch(&path, MERGE, json!({"metadata": {"finalizers": null}}))
-        .await?
-        .is(200)?;
+    ctx.patch(&path, MERGE, change).await?.refused(422, "Invalid")?;
+    ctx.patch(&path, MERGE, json!({"metadata": {"finalizers": null}})).await?.is(200)?;
     ctx.get(&path).await?.is(404)?;
     Ok(())
 }
@@ -165,6 +128,6 @@ async fn a_name_can_be_used_again(ctx: Ctx) -> Result<()> {
     // What was read of the first one does not write over the second.
     let mut late = first;
     late["spec"]["holderIdentity"] = "late".into();
-    ctx.put(&path, late).await?.is_refused(409, "Conflict")?;
+    ctx.put(&path, late).await?.refused(409, "Conflict")?;
     Ok(())
 }

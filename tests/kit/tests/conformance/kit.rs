@@ -55,49 +55,32 @@ impl Answer {
     #[track_caller]
     pub(crate) fn is(self, code: u16) -> Result<Value> {
         let at = std::panic::Location::caller();
-        ensure!(
-            self.code == code,
-            "line {}: expected {code}, got {}: {}",
-            at.line(),
-            self.code,
-            self.body
-        );
+        ensure!(self.code == code, "line {}: expected {code}, got {}: {}", at.line(), self.code, self.body);
         Ok(self.body)
     }
 
     /// A refusal, with the body every refusal has.
     #[track_caller]
-    pub(crate) fn is_refused(self, code: u16, reason: &str) -> Result<Value> {
+    pub(crate) fn refused(self, code: u16, reason: &str) -> Result<Value> {
         let at = std::panic::Location::caller();
         let body = self.is(code).with_context(|| format!("line {}", at.line()))?;
         let (kind, said) = (&body["kind"], &body["reason"]);
         let well_formed = kind == "Status" && body["status"] == "Failure" && body["code"] == code;
-        ensure!(
-            well_formed && said == reason,
-            "line {}: expected {reason}: {body}",
-            at.line()
-        );
-        ensure!(
-            !body["message"].as_str().unwrap_or_default().is_empty(),
-            "no message: {body}"
-        );
+        ensure!(well_formed && said == reason, "line {}: expected {reason}: {body}", at.line());
+        ensure!(!body["message"].as_str().unwrap_or_default().is_empty(), "no message: {body}");
         Ok(body)
     }
 }
 
 /// The version an object or a list says it has.
 pub(crate) fn version(object: &Value) -> Result<u64> {
-    let text = object["metadata"]["resourceVersion"]
-        .as_str()
-        .context("no resourceVersion")?;
+    let text = object["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
     Ok(text.parse()?)
 }
 
 pub(crate) fn names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().into_iter().flatten();
-    items
-        .map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_string())
-        .collect()
+    items.map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_string()).collect()
 }
 
 /// Percent-encodes what a selector needs.
@@ -114,20 +97,14 @@ impl Ctx {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let mut name = check.replace('_', "-");
         name.truncate(40);
-        let ctx = Ctx {
-            client,
-            namespace: format!("{name}-{}", &id[..8]),
-        };
+        let ctx = Ctx { client, namespace: format!("{name}-{}", &id[..8]) };
         let namespace = json!({"metadata": {"name": ctx.namespace}});
         ctx.post("/api/v1/namespaces", namespace).await?.is(201)?;
         Ok(ctx)
     }
 
     pub(crate) fn leases(&self) -> String {
-        format!(
-            "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-            self.namespace
-        )
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }
 
     pub(crate) fn services(&self) -> String {
@@ -149,8 +126,7 @@ impl Ctx {
         media: &str,
         body: Vec<u8>,
     ) -> Result<Answer> {
-        self.send_accepting(method, path, media, "application/json", body)
-            .await
+        self.send_accepting(method, path, media, "application/json", body).await
     }
 
     pub(crate) async fn send_accepting(
@@ -161,10 +137,7 @@ impl Ctx {
         accept: &str,
         body: Vec<u8>,
     ) -> Result<Answer> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("accept", accept);
+        let mut request = Request::builder().method(method).uri(path).header("accept", accept);
         if !media.is_empty() {
             request = request.header("content-type", media);
         }
@@ -181,28 +154,19 @@ impl Ctx {
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Result<Answer> {
-        self.send(Method::POST, path, "application/json", body.to_string().into())
-            .await
+        self.send(Method::POST, path, "application/json", body.to_string().into()).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: Value) -> Result<Answer> {
-        self.send(Method::PUT, path, "application/json", body.to_string().into())
-            .await
+        self.send(Method::PUT, path, "application/json", body.to_string().into()).await
     }
 
     pub(crate) async fn patch(&self, path: &str, media: &str, body: Value) -> Result<Answer> {
-        self.send(Method::PATCH, path, media, body.to_string().into())
-            .await
+        self.send(Method::PATCH, path, media, body.to_string().into()).await
     }
 
     pub(crate) async fn delete(&self, path: &str, options: Value) -> Result<Answer> {
-        self.send(
-            Method::DELETE,
-            path,
-            "application/json",
-            options.to_string().into(),
-        )
-        .await
+        self.send(Method::DELETE, path, "application/json", options.to_string().into()).await
     }
 
     pub(crate) async fn create_lease(&self, name: &str) -> Result<Value> {
@@ -233,15 +197,10 @@ pub(crate) struct Watch {
 impl Watch {
     /// The next event, or `None` at a clean end.
     pub(crate) async fn next(&mut self) -> Result<Option<(String, Value)>> {
-        let line = tokio::time::timeout(SOON, self.lines.next())
-            .await
-            .context("the watch stays silent")?;
+        let line = tokio::time::timeout(SOON, self.lines.next()).await.context("the watch stays silent")?;
         let Some(line) = line else { return Ok(None) };
         let mut event: Value = serde_json::from_str(&line?)?;
-        let kind = event["type"]
-            .as_str()
-            .context("an event without type")?
-            .to_string();
+        let kind = event["type"].as_str().context("an event without type")?.to_string();
         Ok(Some((kind, event["object"].take())))
     }
 
@@ -250,11 +209,7 @@ impl Watch {
     pub(crate) fn expect<'a>(&'a mut self, kind: &'a str) -> impl Future<Output = Result<Value>> + 'a {
         let at = std::panic::Location::caller();
         async move {
-            match self
-                .next()
-                .await
-                .with_context(|| format!("line {}: {kind} expected", at.line()))?
-            {
+            match self.next().await.with_context(|| format!("line {}: {kind} expected", at.line()))? {
                 Some((got, object)) if got == kind => Ok(object),
                 other => bail!("line {}: {kind} expected, got {other:?}", at.line()),
             }

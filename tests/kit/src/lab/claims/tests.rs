@@ -23,10 +23,7 @@ fn mk_mac(owner: u8) -> MacAddr {
 
 fn spans(story: &[(u64, u8)]) -> Vec<(u64, u64)> {
     let millis = |t: Mono| t.as_nanos() / 1_000_000;
-    duplicates(&mk_claims(story), WINDOW)
-        .iter()
-        .map(|d| (millis(d.from), millis(d.to)))
-        .collect()
+    duplicates(&mk_claims(story), WINDOW).iter().map(|d| (millis(d.from), millis(d.to))).collect()
 }
 
 #[test]
@@ -34,10 +31,7 @@ fn a_clean_move_has_one_owner_at_a_time() {
     let story = [(0, b'a'), (10, b'a'), (20, b'b'), (30, b'b')];
     assert_eq!(spans(&story), []);
     let found = owners(&mk_claims(&story));
-    let hosts: Vec<_> = found
-        .iter()
-        .map(|h| (h.host.as_deref().unwrap(), h.claims))
-        .collect();
+    let hosts: Vec<_> = found.iter().map(|h| (h.host.as_deref().unwrap(), h.claims)).collect();
     assert_eq!(hosts, [("a", 2), ("b", 2)]);
 }
 
@@ -48,34 +42,18 @@ fn an_old_owner_that_speaks_again_is_a_duplicate() {
 
 #[test]
 fn a_long_quarrel_is_one_interval() {
-    assert_eq!(
-        spans(&[
-            (0, b'a'),
-            (20, b'b'),
-            (50, b'a'),
-            (60, b'b'),
-            (90, b'a'),
-            (95, b'b')
-        ]),
-        [(20, 95)]
-    );
+    assert_eq!(spans(&[(0, b'a'), (20, b'b'), (50, b'a'), (60, b'b'), (90, b'a'), (95, b'b')]), [(20, 95)]);
 }
 
 #[test]
 fn a_move_back_later_than_the_window_is_a_move() {
     assert_eq!(spans(&[(0, b'a'), (20, b'b'), (1500, b'a')]), []);
-    assert_eq!(
-        spans(&[(0, b'a'), (20, b'b'), (900, b'b'), (1499, b'b'), (1500, b'a')]),
-        []
-    );
+    assert_eq!(spans(&[(0, b'a'), (20, b'b'), (900, b'b'), (1499, b'b'), (1500, b'a')]), []);
 }
 
 #[test]
 fn one_word_of_an_old_owner_in_between_is_a_duplicate() {
-    assert_eq!(
-        spans(&[(0, b'a'), (20, b'b'), (4990, b'b'), (5000, b'a'), (5010, b'b')]),
-        [(5000, 5010)]
-    );
+    assert_eq!(spans(&[(0, b'a'), (20, b'b'), (4990, b'b'), (5000, b'a'), (5010, b'b')]), [(5000, 5010)]);
 }
 
 #[test]
@@ -86,13 +64,7 @@ fn quarrels_apart_are_told_apart() {
 
 #[test]
 fn three_owners_quarrel_in_pairs() {
-    let found = duplicates(
-        &mk_claims(&[(0, b'a'), (10, b'b'), (20, b'c'), (30, b'a')]),
-        WINDOW,
-    );
+    let found = duplicates(&mk_claims(&[(0, b'a'), (10, b'b'), (20, b'c'), (30, b'a')]), WINDOW);
     let pairs: Vec<_> = found.iter().map(|d| d.macs).collect();
-    assert_eq!(
-        pairs,
-        [[mk_mac(b'a'), mk_mac(b'b')], [mk_mac(b'a'), mk_mac(b'c')]]
-    );
+    assert_eq!(pairs, [[mk_mac(b'a'), mk_mac(b'b')], [mk_mac(b'a'), mk_mac(b'c')]]);
 }

@@ -35,12 +35,7 @@ fn healed_is_as_never_cut() {
     faults.cut(0, Cut::Management);
     faults.cut(1, Cut::discovery("lan"));
     faults.set_loss(1, "lan", 12.5).unwrap();
-    assert!(
-        faults
-            .script(&mk_hosts())
-            .unwrap()
-            .contains("mod 10000 < 1250 drop")
-    );
+    assert!(faults.script(&mk_hosts()).unwrap().contains("mod 10000 < 1250 drop"));
     faults.heal(0, &Cut::Management);
     faults.heal_all(1);
     assert_eq!(faults.script(&mk_hosts()).unwrap(), clean);

@@ -49,7 +49,5 @@ pub(super) fn read_reply(bytes: &[u8], run: u64) -> Option<(u64, &str)> {
 
 /// How long the reply that begins with these bytes is, once that is known.
 pub(super) fn reply_len(bytes: &[u8]) -> Option<usize> {
-    bytes
-        .get(REQUEST_LEN)
-        .map(|length| REQUEST_LEN + 1 + usize::from(*length))
+    bytes.get(REQUEST_LEN).map(|length| REQUEST_LEN + 1 + usize::from(*length))
 }

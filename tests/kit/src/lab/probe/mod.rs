@@ -70,12 +70,7 @@ impl Probing {
 
     fn new(protocol: Protocol, vips: impl IntoIterator<Item = IpAddr>) -> Self {
         let vips = vips.into_iter().collect();
-        Self {
-            protocol,
-            vips,
-            per_second: 1000,
-            timeout: Duration::from_secs(1),
-        }
+        Self { protocol, vips, per_second: 1000, timeout: Duration::from_secs(1) }
     }
 
     /// Probes per second over all VIPs, which take turns. 1,000 unless told otherwise.
@@ -109,11 +104,7 @@ impl Probing {
             Protocol::Udp => udp::start(client, &notes)?,
             Protocol::Tcp => tcp::start(client, &notes)?,
         };
-        Ok(Prober {
-            notes,
-            sender: Some(sender),
-            receiver: Some(receiver),
-        })
+        Ok(Prober { notes, sender: Some(sender), receiver: Some(receiver) })
     }
 }
 
@@ -148,10 +139,7 @@ impl Notes {
                 book.nodes.len() - 1
             }
         };
-        let Some(record) = usize::try_from(sequence)
-            .ok()
-            .and_then(|n| book.records.get_mut(n))
-        else {
+        let Some(record) = usize::try_from(sequence).ok().and_then(|n| book.records.get_mut(n)) else {
             return;
         };
         // An answer from another address would not reach a client that asked the VIP;
@@ -177,11 +165,7 @@ impl Notes {
                 if book.records.len() >= MAX_RECORDS {
                     return;
                 }
-                book.records.push(Record {
-                    vip: next_vip,
-                    sent,
-                    answer: None,
-                });
+                book.records.push(Record { vip: next_vip, sent, answer: None });
                 book.records.len() as u64 - 1
             };
             send(sequence, self.probing.vips[next_vip as usize]);
@@ -229,11 +213,8 @@ impl Prober {
         let stopped = clock::now();
         // Only the last timeout's worth of probes can be under way.
         let under_way = |book: &Book| {
-            let recent = book
-                .records
-                .iter()
-                .rev()
-                .take_while(|r| stopped.since(r.sent) <= self.notes.probing.timeout);
+            let recent =
+                book.records.iter().rev().take_while(|r| stopped.since(r.sent) <= self.notes.probing.timeout);
             recent.filter(|record| record.answer.is_none()).count()
         };
         while clock::now().since(stopped) <= self.notes.probing.timeout && under_way(&self.notes.book()) > 0 {

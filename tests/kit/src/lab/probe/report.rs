@@ -124,11 +124,7 @@ impl Report {
         for record in records {
             tallies[record.vip as usize].add(record, nodes, timeout, now);
         }
-        let vips = vips
-            .iter()
-            .copied()
-            .zip(tallies.into_iter().map(Tally::finish))
-            .collect();
+        let vips = vips.iter().copied().zip(tallies.into_iter().map(Tally::finish)).collect();
         Self { vips, lag, timeout }
     }
 
@@ -137,9 +133,7 @@ impl Report {
     /// # Panics
     /// If it was not probed.
     pub fn vip(&self, vip: IpAddr) -> &VipReport {
-        self.vips
-            .get(&vip)
-            .unwrap_or_else(|| panic!("{vip} was not probed, only {:?}", self.vips.keys()))
+        self.vips.get(&vip).unwrap_or_else(|| panic!("{vip} was not probed, only {:?}", self.vips.keys()))
     }
 
     pub fn sent(&self) -> u64 {
@@ -180,11 +174,7 @@ impl Tally {
                     loss.probes += 1;
                     loss.last = record.sent;
                 }
-                _ => report.losses.push(Loss {
-                    probes: 1,
-                    first: record.sent,
-                    last: record.sent,
-                }),
+                _ => report.losses.push(Loss { probes: 1, first: record.sent, last: record.sent }),
             }
             self.losing = true;
             return;
@@ -199,22 +189,14 @@ impl Tally {
                 turn.answers += 1;
                 turn.last = turn.last.max(at);
             }
-            _ => report.turns.push(Turn {
-                node: node.clone(),
-                answers: 1,
-                first: at,
-                last: at,
-            }),
+            _ => report.turns.push(Turn { node: node.clone(), answers: 1, first: at, last: at }),
         }
     }
 
     fn finish(mut self) -> VipReport {
         // Answers may overtake one another; a gap is silence, whoever comes next.
         self.arrivals.sort_unstable();
-        let gaps = self.arrivals.windows(2).map(|pair| Gap {
-            from: pair[0],
-            to: pair[1],
-        });
+        let gaps = self.arrivals.windows(2).map(|pair| Gap { from: pair[0], to: pair[1] });
         self.report.longest_gap = gaps.max_by_key(Gap::length);
         self.report
     }
@@ -232,19 +214,9 @@ impl fmt::Display for Report {
 
 impl fmt::Display for VipReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} sent, {} lost, longest gap {:.1?}, answered by",
-            self.sent,
-            self.lost,
-            self.gap()
-        )?;
+        write!(f, "{} sent, {} lost, longest gap {:.1?}, answered by", self.sent, self.lost, self.gap())?;
         for turn in &self.turns {
-            write!(
-                f,
-                " {} ({} from {} to {})",
-                turn.node, turn.answers, turn.first, turn.last
-            )?;
+            write!(f, " {} ({} from {} to {})", turn.node, turn.answers, turn.first, turn.last)?;
         }
         if self.turns.is_empty() {
             write!(f, " nobody")?;

@@ -35,10 +35,7 @@ const CONNECTIONS: usize = 4096;
 /// A client that goes away without a word does not hold a place for ever.
 const CONNECTION_LIFE: Duration = Duration::from_secs(5);
 
-const WILDCARDS: [IpAddr; 2] = [
-    IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-];
+const WILDCARDS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 /// How nodes take packets for a VIP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,9 +58,7 @@ impl DataPlane {
                  udp dport {PROBE_PORT} redirect\ntcp dport {PROBE_PORT} redirect\n}}\n}}\n"
             ),
         };
-        netns.nft(&format!(
-            "table inet lab-proxy\ndelete table inet lab-proxy\n{chain}"
-        ))
+        netns.nft(&format!("table inet lab-proxy\ndelete table inet lab-proxy\n{chain}"))
     }
 }
 
@@ -103,9 +98,7 @@ async fn answer_udp(socket: std::net::UdpSocket, name: Arc<str>) {
         Err(error) => return eprintln!("lab: a responder cannot be used: {error}"),
     };
     loop {
-        let answered = socket
-            .async_io(Interest::READABLE, || answer_one(&socket, &name))
-            .await;
+        let answered = socket.async_io(Interest::READABLE, || answer_one(&socket, &name)).await;
         // An address that went away between question and answer is a lost probe, and a
         // reset from a client that left is nothing; neither ends the responder.
         drop(answered);
@@ -131,19 +124,13 @@ fn answer_one(socket: &UdpSocket, name: &str) -> io::Result<()> {
     // Interface 0: the route back decides.
     match asked {
         Some(ControlMessageOwned::Ipv4PacketInfo(info)) => {
-            let from = libc::in_pktinfo {
-                ipi_ifindex: 0,
-                ipi_spec_dst: info.ipi_addr,
-                ipi_addr: info.ipi_addr,
-            };
+            let from =
+                libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: info.ipi_addr, ipi_addr: info.ipi_addr };
             let control = [ControlMessage::Ipv4PacketInfo(&from)];
             sendmsg(fd, &parts, &control, MsgFlags::MSG_DONTWAIT, Some(&peer))?;
         }
         Some(ControlMessageOwned::Ipv6PacketInfo(info)) => {
-            let from = libc::in6_pktinfo {
-                ipi6_addr: info.ipi6_addr,
-                ipi6_ifindex: 0,
-            };
+            let from = libc::in6_pktinfo { ipi6_addr: info.ipi6_addr, ipi6_ifindex: 0 };
             let control = [ControlMessage::Ipv6PacketInfo(&from)];
             sendmsg(fd, &parts, &control, MsgFlags::MSG_DONTWAIT, Some(&peer))?;
         }

@@ -36,11 +36,13 @@ pub(super) fn start(client: &Netns, notes: &Arc<Notes>) -> Result<(JoinHandle<()
     let receiver = {
         let notes = Arc::clone(notes);
         client.thread("probe-receive", move || {
-            runtime.block_on(converse(notes, dialled))
+            clock::prefer_this_thread();
+            runtime.block_on(converse(notes, dialled));
         })?
     };
     let notes = Arc::clone(notes);
     let sender = client.thread("probe-send", move || {
+        clock::prefer_this_thread();
         notes.keep_schedule(|sequence, vip| {
             // A connection the kernel refuses outright (no route) is a lost probe.
             if let Ok(connection) = dial(vip)

@@ -25,20 +25,21 @@ const LOOK_EVERY_MS: u16 = 50;
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 pub(super) fn start(client: &Netns, notes: &Arc<Notes>) -> Result<(JoinHandle<()>, JoinHandle<()>)> {
-    let wildcards = [
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    ];
+    let wildcards = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let sockets = client
         .enter(|| -> io::Result<Vec<UdpSocket>> { wildcards.into_iter().map(socket).collect() })?
         .context("opening the prober's sockets")?;
     let sockets = Arc::new(sockets);
     let receiver = {
         let (notes, sockets) = (Arc::clone(notes), Arc::clone(&sockets));
-        client.thread("probe-receive", move || receive(&notes, &sockets))?
+        client.thread("probe-receive", move || {
+            clock::prefer_this_thread();
+            receive(&notes, &sockets);
+        })?
     };
     let notes = Arc::clone(notes);
     let sender = client.thread("probe-send", move || {
+        clock::prefer_this_thread();
         notes.keep_schedule(|sequence, vip| {
             let socket = &sockets[usize::from(vip.is_ipv6())];
             // A probe the kernel refuses (no route, no carrier) is a lost probe.
@@ -58,10 +59,7 @@ fn socket(ip: IpAddr) -> io::Result<UdpSocket> {
 
 fn receive(notes: &Notes, sockets: &[UdpSocket]) {
     while !notes.stop_receiving.load(Ordering::Relaxed) {
-        let mut waiting: Vec<_> = sockets
-            .iter()
-            .map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN))
-            .collect();
+        let mut waiting: Vec<_> = sockets.iter().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)).collect();
         // An interrupted wait is like one in which nothing came.
         let _ = poll(&mut waiting, PollTimeout::from(LOOK_EVERY_MS));
         for socket in sockets {
@@ -87,19 +85,10 @@ fn receive_one(notes: &Notes, socket: &UdpSocket) -> Option<Received> {
         ControlMessageOwned::ScmTimestampns(stamp) => Some(clock::from_wall(stamp)),
         _ => None,
     });
-    let from = got
-        .address
-        .as_ref()
-        .and_then(ip_of)
-        .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let from = got.address.as_ref().and_then(ip_of).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let length = got.bytes;
     let (sequence, name) = message::read_reply(&buffer[..length], notes.run).unzip();
-    Some((
-        sequence,
-        from,
-        name.map(str::to_owned),
-        stamp.unwrap_or_else(clock::now),
-    ))
+    Some((sequence, from, name.map(str::to_owned), stamp.unwrap_or_else(clock::now)))
 }
 
 fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {

@@ -14,12 +14,7 @@ fn mk_event(at: u64, host: &str, change: Change, flags: AddressFlags) -> Address
         preferred: None,
         proto: None,
     };
-    AddressEvent {
-        at: Mono::from_millis(at),
-        host: host.into(),
-        address,
-        change,
-    }
+    AddressEvent { at: Mono::from_millis(at), host: host.into(), address, change }
 }
 
 fn set(at: u64, host: &str) -> AddressEvent {
@@ -33,28 +28,18 @@ fn gone(at: u64, host: &str) -> AddressEvent {
 fn story(events: &[AddressEvent]) -> (Timeline, Vec<(u64, u64, String)>) {
     let timeline = Timeline::of(VIP.parse().unwrap(), Mono::ZERO, Mono::from_millis(1000), events);
     let millis = |t: Mono| t.as_nanos() / 1_000_000;
-    let spans = timeline
-        .spans
-        .iter()
-        .map(|s| (millis(s.from), millis(s.to), s.owners.join("+")))
-        .collect();
+    let spans = timeline.spans.iter().map(|s| (millis(s.from), millis(s.to), s.owners.join("+"))).collect();
     (timeline, spans)
 }
 
 fn mk_spans(spans: &[(u64, u64, &str)]) -> Vec<(u64, u64, String)> {
-    spans
-        .iter()
-        .map(|(from, to, owners)| (*from, *to, (*owners).to_owned()))
-        .collect()
+    spans.iter().map(|(from, to, owners)| (*from, *to, (*owners).to_owned())).collect()
 }
 
 #[test]
 fn make_before_break_is_an_overlap() {
     let (timeline, spans) = story(&[set(0, "a"), set(400, "b"), gone(450, "a")]);
-    assert_eq!(
-        spans,
-        mk_spans(&[(0, 400, "a"), (400, 450, "a+b"), (450, 1000, "b")])
-    );
+    assert_eq!(spans, mk_spans(&[(0, 400, "a"), (400, 450, "a+b"), (450, 1000, "b")]));
     assert_eq!(timeline.two_owner_time(), Duration::from_millis(50));
     assert_eq!(timeline.no_owner_time(), Duration::ZERO);
     assert_eq!(timeline.owners(), ["b"]);
@@ -64,10 +49,7 @@ fn make_before_break_is_an_overlap() {
 #[test]
 fn break_before_make_is_a_hole() {
     let (timeline, spans) = story(&[set(100, "a"), gone(400, "a"), set(450, "b")]);
-    assert_eq!(
-        spans,
-        mk_spans(&[(0, 100, ""), (100, 400, "a"), (400, 450, ""), (450, 1000, "b")])
-    );
+    assert_eq!(spans, mk_spans(&[(0, 100, ""), (100, 400, "a"), (400, 450, ""), (450, 1000, "b")]));
     assert_eq!(timeline.two_owners().count(), 0);
     assert_eq!(
         timeline.no_owner_time(),

@@ -1,0 +1,42 @@
+# Thin targets; the work is done by cargo and the scripts under tests/ and packaging/.
+SHELL := /bin/bash
+SECONDS ?= 60
+KEEP ?=
+
+.PHONY: build demo test test-fast sim bench lint crds deb rpm clean
+
+build:
+	tests/setup.sh build
+	cargo build --locked --release --bins
+
+demo: ## three nodes, a client, a Service; a drain and a crash, explained
+	tests/setup.sh build test
+	KEEP=$(KEEP) cargo run --locked --quiet --release -p purelb-demo
+
+test: ## everything, with a summary line per suite
+	tests/run.sh
+
+test-fast: ## unit, property and simulation tests
+	tests/run.sh unit sim
+
+sim: ## more simulated clusters: make sim SECONDS=600
+	cargo run --locked --quiet --release -p purelb-sim -- --seconds $(SECONDS)
+
+bench: ## figures beside the plain way, and ratios
+	cargo bench --locked -p purelb-core
+
+lint:
+	tests/run.sh format clippy deny layering
+
+crds: ## deploy/k8s/crds from the Rust types
+	cargo run --locked --quiet -p purelb-api --example crds
+
+deb:
+	packaging/deb/build.sh
+
+rpm:
+	packaging/rpm/build.sh
+
+clean:
+	cargo clean
+	rm -rf dist

@@ -1,0 +1,31 @@
+//! What we ask the kernel to list.
+
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
+use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use purelb_core::ids::IfIndex;
+
+/// All links, without their counters.
+pub(crate) fn links() -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
+    RouteNetlinkMessage::GetLink(message)
+}
+
+/// All addresses, or those of one interface where the kernel can filter.
+pub(crate) fn addresses(only: Option<IfIndex>) -> RouteNetlinkMessage {
+    let mut message = AddressMessage::default();
+    message.header.index = only.map_or(0, |index| index.0);
+    RouteNetlinkMessage::GetAddress(message)
+}
+
+/// The kernel filters by table and kind, where it can: the main table of a router can
+/// hold a million routes, other tables as many.
+pub(crate) fn main_routes(family: AddressFamily) -> RouteNetlinkMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.kind = RouteType::Unicast;
+    RouteNetlinkMessage::GetRoute(message)
+}

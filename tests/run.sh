@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Runs the suites named (default: all), each to its end, and prints a summary line
+# per suite with counts. Exits 0 only if every suite passed.
+#
+#   format clippy deny layering unit sim integration e2e packages
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+all=(format clippy deny layering unit sim integration e2e packages)
+cache=${PURELB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/purelb}
+export PATH=$cache/tools/bin:$PATH CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+tested="--locked --workspace --exclude purelb-sim --exclude purelb-e2e"
+
+format() { cargo fmt --all --check; }
+clippy() { tests/setup.sh build && cargo clippy --quiet --locked --workspace --all-targets -- -D warnings; }
+deny() { tests/setup.sh deny && cargo deny --locked check bans licenses sources; }
+layering() { tests/layering.sh; }
+# Unit and property tests: a compiler is all they need.
+# shellcheck disable=SC2086
+unit() { tests/setup.sh build && cargo test $tested --lib --bins; }
+sim() { cargo test --locked --release -p purelb-sim; }
+# Real netlink, real API server, embedded API: one crate at a time.
+# shellcheck disable=SC2086
+integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test $tested --test '*'; }
+# The shipped daemon, as a process, in the lab, on the real API server.
+e2e() {
+    tests/setup.sh build test && tests/controlplane/build.sh &&
+        cargo build --locked --release --bins && cargo test --locked -p purelb-e2e -- --nocapture
+}
+packages() { make --no-print-directory deb rpm; }
+
+# Sums one column ("passed", "failed") over all closing lines of test binaries.
+count() { grep -E '^test result:' "$logs/$1" | grep -oE "[0-9]+ $2" | awk '{ n += $1 } END { print n + 0 }'; }
+
+(($#)) || set -- "${all[@]}"
+lines=() passed=0 failed=0
+for suite in "$@"; do
+    [[ " ${all[*]} " == *" $suite "* ]] || { echo "run.sh: no suite '$suite'; there are: ${all[*]}" >&2; exit 2; }
+    echo "=== $suite"
+    started=$SECONDS
+    "$suite" 2>&1 | tee "$logs/$suite"
+    code=${PIPESTATUS[0]}
+    p=$(count "$suite" passed) f=$(count "$suite" failed)
+    # A check without counts of its own is one test; so is a suite that died early.
+    ((code == 0 && p + f == 0)) && p=1
+    ((code != 0 && f == 0)) && f=1
+    ((passed += p, failed += f))
+    ok=ok; ((code == 0)) || ok=FAILED
+    lines+=("$(printf '%-12s %-6s %5d passed %3d failed %5ds' "$suite" "$ok" "$p" "$f" $((SECONDS - started)))")
+done
+echo "=== summary"
+printf '%s\n' "${lines[@]}"
+grep -hE '^(failure-table|figure|sim):' "$logs"/* 2>/dev/null
+echo "$passed passed, $failed failed"
+((failed == 0))

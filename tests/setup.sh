@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests need and this machine lacks. Prints nothing
+# when all is there.
+#
+#   tests/setup.sh [build|test|deny]...    default: build test
+set -euo pipefail
+
+declare -A packages=(
+    [build]="gcc libc6-dev pkg-config libsystemd-dev"
+    [test]="iproute2 nftables procps util-linux"
+)
+cache=${PURELB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/purelb}
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+# The Debian packages of one purpose, as far as they are missing.
+install_packages() {
+    local missing=() package
+    for package in $1; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    command -v apt-get >/dev/null || fail "please install these packages, or what your system calls them: ${missing[*]}"
+    ((EUID == 0)) || fail "run 'sudo apt-get install ${missing[*]}' first, or run this as root"
+    echo "installing ${missing[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
+        { apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null; } ||
+        fail "apt-get could not install: ${missing[*]}"
+}
+
+# A cargo tool of one version, built once and kept in the cache.
+install_tool() {
+    mkdir -p "$cache/tools"
+    exec 9>"$cache/tools/.lock"; flock 9
+    grep -qF "\"$1 $2 " "$cache/tools/.crates2.json" 2>/dev/null && return
+    echo "building $1 $2 (once)" >&2
+    cargo install --quiet --locked --version "$2" --root "$cache/tools" "$1"
+}
+
+command -v cargo >/dev/null || fail "no Rust compiler found; install Rust 1.95 or newer (https://rustup.rs)"
+
+(($#)) || set -- build test
+for purpose in "$@"; do
+    case $purpose in
+    build | test) install_packages "${packages[$purpose]}" ;;
+    deny) install_tool cargo-deny 0.20.2 ;;
+    *) fail "unknown purpose '$purpose': use build, test or deny" ;;
+    esac
+done

@@ -1,0 +1,265 @@
+//! What an actor outside the daemons does: administrators, hardware, networks, users.
+//! Which of them act, and how often, is the profile's choice.
+
+use ipnet::IpNet;
+use purelb_core::io::{Shutdown, Source};
+use purelb_core::{IfIndex, ObjectKey};
+
+use crate::queue::{Ev, MS, SEC, T};
+use crate::setup::Profile;
+use crate::world::{Phase, World};
+
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// Void once a new epoch began: everything was healed in between.
+    pub epoch: u64,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    /// Choose something to do, and plan the next choice.
+    Choose,
+    Crash(usize),
+    Start(usize),
+    Stop(usize, Shutdown),
+    Drain(usize),
+    Undrain(usize),
+    PowerOff(usize),
+    PowerOn(usize),
+    Pause(usize, T),
+    Resume(usize),
+    Cut(usize, T),
+    Uncut(usize),
+    Stall(usize, Source, T),
+    Unstall(usize, Source),
+    Break(usize, Source),
+    Outage(T),
+    OutageEnd,
+    Slow(T, T),
+    SlowEnd,
+    Errors(u64, T),
+    ErrorsEnd,
+    Carrier(usize, IfIndex, T),
+    LinkDown(usize, IfIndex, T),
+    /// Without its carrier, and administratively up or not.
+    LinkLost(usize, IfIndex, bool),
+    LinkBack(usize, IfIndex),
+    Flap(usize, IfIndex, u32),
+    FlapEnd(usize),
+    OwnAddress(usize, IfIndex, IpNet),
+    OwnAddressGone(usize, IfIndex, IpNet),
+    Stranger(usize, IfIndex, IpNet, T),
+    StrangerGone(usize, IfIndex, IpNet),
+    TakeByHand(usize, usize),
+    Overrun(usize, T),
+    OverrunEnd(usize),
+    Refuse(usize, Option<usize>, T),
+    RefuseEnd(usize),
+    Mute(usize, T),
+    MuteEnd(usize),
+    LeaseDeleted(usize),
+    LeaseTaken(usize),
+    NodeDeleted(usize),
+    NodeCreated(usize),
+    CollectLease(usize, String),
+    Vouch(usize),
+    DummyRemoved(usize),
+    ClockJump(usize),
+    Resync(usize),
+    Ask,
+    Join(usize),
+    Service,
+    Endpoints,
+    EndpointsOf(ObjectKey),
+    CollectSlices(ObjectKey),
+    Agent,
+    AgentRepaired,
+}
+
+/// Everything an actor can do, by the part of the world it belongs to.
+const PLANNED: [&str; 8] = ["drain", "undrain", "stop", "upgrade", "crash-quick", "reboot", "join", "resync"];
+const API: [&str; 10] = [
+    "cut",
+    "stall",
+    "break",
+    "outage",
+    "slow",
+    "errors",
+    "lease-deleted",
+    "lease-taken",
+    "node-deleted",
+    "pause",
+];
+const NETWORK: [&str; 12] = [
+    "carrier",
+    "link-down",
+    "flap",
+    "own-address",
+    "stranger",
+    "take-by-hand",
+    "overrun",
+    "refuse",
+    "mute",
+    "dummy-removed",
+    "clock-jump",
+    "pause",
+];
+const CHURN: [&str; 6] = ["service", "service", "endpoints", "endpoints", "agent", "take-by-hand"];
+const MACHINES: [&str; 4] = ["crash", "power-loss", "vouch", "crash-quick"];
+
+impl World {
+    pub fn plan(&mut self, after: T, what: What) {
+        let action = Action { epoch: self.epoch, what };
+        self.queue.push(self.now + after, Ev::Act(Box::new(action)));
+    }
+
+    fn menu(&mut self) -> &'static str {
+        let roll = self.rng.below(100);
+        let from: &[&'static str] = match self.setup.profile {
+            Profile::Calm if roll < 30 => &["ask", "clock-jump", "resync"],
+            Profile::Calm => &["service", "endpoints", "ask", "take-by-hand"],
+            Profile::FaultyApi if roll < 75 => &API,
+            Profile::FaultyApi if roll < 90 => &MACHINES,
+            Profile::FaultyApi => &["drain", "service", "ask", "clock-jump", "undrain"],
+            Profile::Network if roll < 85 => &NETWORK,
+            Profile::Network => &["service", "ask", "drain", "undrain", "crash-quick"],
+            Profile::Churn if roll < 90 => &CHURN,
+            Profile::Churn => &["ask", "join", "drain", "undrain", "upgrade"],
+            Profile::Rolling | Profile::Mixed if roll < 80 => &PLANNED,
+            Profile::Rolling | Profile::Mixed => &["service", "endpoints", "ask", "agent"],
+            Profile::Everything => match roll {
+                0..25 => &API,
+                25..50 => &NETWORK,
+                50..65 => &CHURN,
+                65..80 => &PLANNED,
+                80..95 => &MACHINES,
+                _ => &["ask"],
+            },
+        };
+        self.rng.pick(from).copied().unwrap_or("ask")
+    }
+
+    pub fn act(&mut self, action: Action) {
+        if action.epoch != self.epoch {
+            return;
+        }
+        if !matches!(action.what, What::Choose) {
+            self.perform(action.what);
+            return;
+        }
+        let Phase::Active { until, .. } = self.phase else {
+            return;
+        };
+        self.stats.actions += 1;
+        let word = self.menu();
+        if let Some(what) = self.choose(word) {
+            self.perform(what);
+        }
+        let pace = self.setup.pace;
+        let after = self.rng.range(pace / 4, pace * 7 / 4);
+        if self.now + after < until {
+            self.plan(after, What::Choose);
+        }
+    }
+
+    fn some_node(&mut self, fits: impl Fn(&crate::node::Node) -> bool) -> Option<usize> {
+        let nodes: Vec<usize> = (0..self.nodes.len()).filter(|n| fits(&self.nodes[*n])).collect();
+        self.rng.pick(&nodes).copied()
+    }
+
+    fn some_port(&mut self, node: usize) -> Option<(IfIndex, usize)> {
+        let ports = self.nodes[node].ports.clone();
+        self.rng.pick(&ports).copied()
+    }
+
+    /// From a fraction of a second to several lease durations.
+    fn some_while(&mut self) -> T {
+        let duration = self.setup.duration();
+        match self.rng.below(4) {
+            0 => self.rng.range(50 * MS, 2 * SEC),
+            1 => self.rng.range(SEC, duration),
+            2 => self.rng.range(duration / 2, duration * 3 / 2),
+            _ => self.rng.range(duration, duration * 3),
+        }
+    }
+
+    fn choose(&mut self, word: &str) -> Option<What> {
+        let running = |n: &crate::node::Node| n.process.as_ref().is_some_and(|p| p.stopping.is_none());
+        let wait = self.some_while();
+        Some(match word {
+            "drain" => What::Drain(self.some_node(running)?),
+            "undrain" => What::Undrain(self.some_node(|n| n.drain.is_some())?),
+            "stop" => What::Stop(self.some_node(running)?, Shutdown::Graceful),
+            "upgrade" => What::Stop(self.some_node(running)?, Shutdown::Leave),
+            "crash" => What::Crash(self.some_node(running)?),
+            "crash-quick" => {
+                let node = self.some_node(running)?;
+                self.crash_quick(node);
+                return None;
+            }
+            "reboot" => {
+                let node = self.some_node(running)?;
+                self.shut_down(node, Shutdown::Graceful);
+                self.plan(9 * SEC, What::PowerOff(node));
+                return None;
+            }
+            "power-loss" => What::PowerOff(self.some_node(|n| n.powered && n.joined && !n.legacy)?),
+            "join" => What::Join(self.some_node(|n| !n.joined)?),
+            "resync" => What::Resync(self.some_node(running)?),
+            "cut" => What::Cut(self.some_node(running)?, wait),
+            "stall" => {
+                let source = *self.rng.pick(&crate::node::WATCHED)?;
+                let source = if self.rng.percent(60) { Source::Leases } else { source };
+                What::Stall(self.some_node(running)?, source, wait)
+            }
+            "break" => {
+                let source = *self.rng.pick(&crate::node::WATCHED)?;
+                What::Break(self.some_node(running)?, source)
+            }
+            "outage" => What::Outage(wait),
+            "slow" => What::Slow(self.rng.range(100 * MS, 3 * SEC), wait * 2),
+            "errors" => What::Errors(self.rng.range(50, 700), wait * 2),
+            "lease-deleted" => What::LeaseDeleted(self.some_node(running)?),
+            "lease-taken" => What::LeaseTaken(self.some_node(running)?),
+            "node-deleted" => What::NodeDeleted(self.some_node(|n| n.joined && !n.legacy)?),
+            "pause" => What::Pause(self.some_node(running)?, wait),
+            "carrier" | "link-down" | "flap" => {
+                let node = self.some_node(|n| n.powered && !n.legacy && n.flap.is_none())?;
+                let (index, _) = self.some_port(node)?;
+                match word {
+                    "carrier" => What::Carrier(node, index, wait),
+                    "link-down" => What::LinkDown(node, index, wait),
+                    _ => {
+                        let times = self.rng.range(4, 12) as u32;
+                        What::Flap(node, index, times)
+                    }
+                }
+            }
+            "own-address" => {
+                let node = self.some_node(|n| n.powered && !n.legacy)?;
+                let (index, segment) = self.some_port(node)?;
+                self.toggle_own(node, index, segment)
+            }
+            "stranger" => self.stranger()?,
+            "take-by-hand" => {
+                let v = self.rng.below(self.truth.vips.len() as u64) as usize;
+                What::TakeByHand(*self.truth.vips[v].holders().first()?, v)
+            }
+            "overrun" => What::Overrun(self.some_node(running)?, self.rng.range(10 * MS, 2 * SEC)),
+            "refuse" => {
+                let all = self.rng.percent(30);
+                let v = self.rng.below(self.truth.vips.len() as u64) as usize;
+                What::Refuse(self.some_node(running)?, (!all).then_some(v), wait)
+            }
+            "mute" => What::Mute(self.some_node(running)?, wait),
+            "dummy-removed" => What::DummyRemoved(self.some_node(running)?),
+            "clock-jump" => What::ClockJump(self.some_node(|_| true)?),
+            "vouch" => What::Vouch(self.some_node(|n| n.joined && !n.powered)?),
+            "service" => What::Service,
+            "endpoints" => What::Endpoints,
+            "agent" => What::Agent,
+            _ => What::Ask,
+        })
+    }
+}

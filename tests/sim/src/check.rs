@@ -1,0 +1,336 @@
+//! What may never be, looked at after every change. Each check says in words what
+//! went wrong; the figures behind it are in the simulator's document.
+
+use ipnet::IpNet;
+use purelb_core::io::{Op, Shutdown, Source};
+use purelb_core::{IfIndex, Vip};
+
+use crate::hardware::MONITOR_LAG;
+use crate::queue::{Ev, MS, SEC, T};
+use crate::truth::Hold;
+use crate::world::{Phase, World};
+
+/// Views of undisturbed nodes are never older than this.
+pub(crate) const VIEW_LAG: T = 3 * SEC;
+const HANDOFF_DEADLINE: T = 5 * SEC;
+/// On top of the handoff deadline: the linger, two watch deliveries, kernel time.
+const HANDOFF_SLACK: T = 2 * SEC;
+/// An address taken away by hand is back within this.
+const PUT_BACK: T = SEC;
+
+impl World {
+    fn name(&self, node: usize) -> String {
+        self.nodes[node].name.to_string()
+    }
+
+    /// R5 and the shape of what is asked of the kernel.
+    pub fn check_apply(&mut self, node: usize, op: &Op) {
+        let name = self.name(node);
+        let process = self.nodes[node].process.as_ref().expect("it runs");
+        // Told to leave, it takes what carries its mark along.
+        if process.listed.len() < Source::ALL.len() && process.stopping.is_none() {
+            let refresh = match op {
+                Op::Put(spec) => {
+                    self.nodes[node].kernel.find(spec.index, spec.net).is_some_and(|a| a.facts.ours)
+                }
+                _ => false,
+            };
+            if !refresh {
+                let words = format!("{name} acts on half a picture: {op:?}");
+                self.violate("R5", words);
+                return;
+            }
+        }
+        let Op::Put(spec) = op else {
+            return;
+        };
+        let vip = Vip::new(spec.net.addr());
+        let Some(index) = self.truth.index.get(&vip) else {
+            let words = format!("{name} adds {vip}, which is no service's address");
+            self.violate("R4", words);
+            return;
+        };
+        let dummy = self.nodes[node].segment_of(spec.index).is_none();
+        let known = self.nodes[node].kernel.links.contains_key(&spec.index);
+        if known && self.truth.vips[*index].local == dummy {
+            let words = format!("{name} puts {vip} on interface {:?}, the wrong kind", spec.index);
+            self.violate("R1", words);
+        }
+    }
+
+    /// R4: an address without our mark, seen for long enough to be known.
+    pub fn check_foreign(&mut self, node: usize, issued: T, index: IfIndex, net: IpNet, does: &str) {
+        let n = &self.nodes[node];
+        let Some(addr) = n.kernel.find(index, net) else {
+            return;
+        };
+        let known =
+            addr.since + MONITOR_LAG < issued && n.blind_until <= addr.since.max(issued - MONITOR_LAG);
+        if !addr.facts.ours && known {
+            let words = format!("{} {does} {net}, which it did not add", n.name);
+            self.violate("R4", words);
+        }
+    }
+
+    /// R9: announced is what the kernel shows, with our mark, past detection.
+    pub fn check_announce(&mut self, node: usize, vip: Vip, index: IfIndex) {
+        let Some(i) = self.truth.index.get(&vip).copied() else {
+            self.violate("R9", format!("{vip} is announced and is no service's address"));
+            return;
+        };
+        let n = &self.nodes[node];
+        let good =
+            n.kernel.marked(vip).any(|a| a.facts.index == index && !a.facts.tentative && !a.facts.dad_failed);
+        let recent = self.truth.vips[i].last_usable[node]
+            .is_some_and(|at| self.now < at + MONITOR_LAG || n.blind_until + MONITOR_LAG > self.now);
+        if !good && !recent {
+            let shows: Vec<_> = n.kernel.marked(vip).map(|a| a.facts.clone()).collect();
+            let words = format!("{} announces {vip}, and its kernel shows {shows:?}", n.name);
+            self.violate("R9", words);
+        }
+    }
+
+    pub fn check_exit(&mut self, node: usize) {
+        let stopping = self.nodes[node].process.as_ref().and_then(|p| p.stopping);
+        let name = self.name(node);
+        let Some(how) = stopping else {
+            self.violate("R11", format!("{name} exits unasked"));
+            return;
+        };
+        if how == Shutdown::Leave || self.disturbed(node) {
+            return;
+        }
+        let left: Vec<_> =
+            self.nodes[node].kernel.addrs.iter().filter(|a| a.facts.ours).map(|a| a.facts.net).collect();
+        if !left.is_empty() {
+            self.violate("R4", format!("{name} stopped and left {left:?} behind"));
+        } else if self.api.leases.contains_key(&self.nodes[node].name) {
+            self.violate("R2", format!("{name} stopped and left its Lease behind"));
+        }
+    }
+
+    /// Called whenever a kernel's state of an address may have changed.
+    pub fn holding_changed(&mut self, node: usize, v: usize) {
+        let vip = self.truth.vips[v].vip;
+        if !self.truth.vips[v].local {
+            return;
+        }
+        let n = &self.nodes[node];
+        let new = n.kernel.marked(vip).find(|a| n.segment_of(a.facts.index).is_some()).map(|a| Hold {
+            since: a.since,
+            usable: !a.facts.tentative && !a.facts.dad_failed,
+            reachable: n.kernel.usable(a.facts.index),
+        });
+        let old = self.truth.vips[v].holds[node];
+        let before = self.truth.vips[v].usable_count();
+        self.truth.vips[v].holds[node] = new;
+        let (was_usable, is_usable) = (old.is_some_and(|h| h.usable), new.is_some_and(|h| h.usable));
+        if was_usable && !is_usable {
+            self.truth.vips[v].last_usable[node] = Some(self.now);
+        }
+        if old.is_some() != new.is_some() {
+            self.trace.mix([self.now, v as u64, node as u64]);
+            self.log(|w| {
+                let word = if new.is_some() { "has" } else { "no longer has" };
+                format!("{} {word} {vip}", w.nodes[node].name)
+            });
+            if let Phase::Quiet { .. } = self.phase {
+                let words = format!("{vip} came to or left {} while nothing happened", self.name(node));
+                self.violate("R1", words);
+                return;
+            }
+        }
+        if old.is_none() && new.is_some() {
+            self.check_added(node, v);
+        }
+        let reached = new.is_some_and(|h| h.reachable && h.usable);
+        self.update_pairs(node, v, reached, old.is_none());
+        if before > 0 && self.truth.vips[v].usable_count() == 0 {
+            self.check_gap(node, v);
+        }
+    }
+
+    /// A node that just put an address on must be allowed to.
+    fn check_added(&mut self, node: usize, v: usize) {
+        let vip = self.truth.vips[v].vip;
+        if self.nodes[node].legacy {
+            return;
+        }
+        let fresh = self.nodes[node].last_applied.is_some_and(|at| self.now < at + self.setup.duration());
+        if !fresh {
+            let words = format!("{} adds {vip} without a live Lease", self.name(node));
+            self.violate("R2", words);
+            return;
+        }
+        let Some(flap) = self.nodes[node].flap else {
+            return;
+        };
+        let on_it = self.nodes[node].kernel.marked(vip).any(|a| a.facts.index == flap.index);
+        if on_it && flap.life == self.nodes[node].life && self.now > flap.from + MONITOR_LAG {
+            let words = format!("{vip} moves to {} while its link flaps", self.name(node));
+            self.violate("R8", words);
+        }
+    }
+
+    fn update_pairs(&mut self, node: usize, v: usize, reached: bool, added: bool) {
+        for other in 0..self.node_count() {
+            if other == node {
+                continue;
+            }
+            let key = (v, node.min(other), node.max(other));
+            let theirs = self.truth.vips[v].holds[other].is_some_and(|h| h.reachable && h.usable);
+            if !(reached && theirs) {
+                self.truth.pairs.remove(&key);
+                continue;
+            }
+            if self.truth.pairs.contains_key(&key) {
+                continue;
+            }
+            self.truth.pairs.insert(key, self.now);
+            self.stats.handoffs += 1;
+            let at = self.now + HANDOFF_DEADLINE + HANDOFF_SLACK;
+            let ev = Ev::PairCheck { vip: v, a: key.1, b: key.2, since: self.now };
+            self.queue.push(at, ev);
+            let lag = if self.disturbed(node) || self.disturbed(other) {
+                self.setup.duration() + VIEW_LAG
+            } else {
+                VIEW_LAG
+            };
+            let from = self.now.saturating_sub(lag);
+            let truth = &self.truth.vips[v];
+            // While members come and go each sees the others late and may be mistaken
+            // for a moment. Once the winner has been the same for longer than any
+            // view is old, nobody else may take the address.
+            let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
+            let entitled = flux || truth.was_winner_since(node, from);
+            if added && !self.nodes[node].legacy && !entitled {
+                let words = format!(
+                    "{} takes {} while {} has it, and was not its winner in the last {} s",
+                    self.name(node),
+                    truth.vip,
+                    self.name(other),
+                    lag / SEC
+                );
+                self.violate("R2", words);
+            }
+        }
+    }
+
+    /// Two holders for longer than a handoff may take.
+    pub fn pair_check(&mut self, v: usize, a: usize, b: usize, since: T) {
+        if self.truth.pairs.get(&(v, a, b)) != Some(&since) {
+            return;
+        }
+        let bound = if self.disturbed(a) || self.disturbed(b) {
+            self.setup.renew_deadline() + HANDOFF_DEADLINE + HANDOFF_SLACK + 1500 * MS
+        } else {
+            HANDOFF_DEADLINE + HANDOFF_SLACK
+        };
+        if self.now < since + bound {
+            let ev = Ev::PairCheck { vip: v, a, b, since };
+            self.queue.push(since + bound, ev);
+            return;
+        }
+        let words = format!(
+            "{} is on {} and {} for {} ms",
+            self.truth.vips[v].vip,
+            self.name(a),
+            self.name(b),
+            (self.now - since) / MS
+        );
+        self.violate("R2", words);
+    }
+
+    /// The last holder let go of an address that somebody could hold.
+    fn check_gap(&mut self, node: usize, v: usize) {
+        let truth = &self.truth.vips[v];
+        let (vip, excused) = (truth.vip, self.now < truth.excused_until);
+        let steady = truth.eligible_since.is_some_and(|since| since + VIEW_LAG < self.now);
+        let Some(winner) = truth.winner else {
+            return;
+        };
+        if excused || !steady || self.disturbed(node) || self.disturbed(winner) {
+            return;
+        }
+        let (_, mut able) = self.candidates(v);
+        if able.iter().any(|n| self.nodes[*n].legacy) || self.nodes[node].legacy {
+            return;
+        }
+        able.retain(|n| self.nodes[*n].process.as_ref().is_some_and(|p| p.stopping.is_none()));
+        let edited = self.now < self.config_changed + VIEW_LAG;
+        if able.is_empty() || (edited && able == [node]) {
+            return;
+        }
+        let words = format!(
+            "{vip} is without a holder: {} let go of it, {} is the winner, and neither had any trouble",
+            self.name(node),
+            self.name(winner)
+        );
+        self.violate("R7", words);
+    }
+
+    pub fn plan_run_out(&mut self, node: usize) {
+        if !self.nodes[node].run_out_planned {
+            self.nodes[node].run_out_planned = true;
+            let at = self.now + self.setup.duration();
+            self.queue.push(at, Ev::LeaseRunsOut { node });
+        }
+    }
+
+    /// R2 and R3: once the last renewal, as the API applied it, is older than the
+    /// duration, peers may claim: the kernel may hold nothing of ours.
+    pub fn lease_runs_out(&mut self, node: usize) {
+        self.nodes[node].run_out_planned = false;
+        let duration = self.setup.duration();
+        let own = self.nodes[node].last_applied.map(|at| at + duration);
+        let seen = self.api.leases.get(&self.nodes[node].name).map(|l| l.applied + duration);
+        if own.is_some_and(|end| end <= self.now) && !self.nodes[node].legacy {
+            for v in 0..self.truth.vips.len() {
+                if self.truth.vips[v].holds[node].is_some() {
+                    let words = format!(
+                        "{} still has {} and its last renewal was {} ms ago",
+                        self.name(node),
+                        self.truth.vips[v].vip,
+                        (self.now + duration - own.unwrap_or(0)) / MS
+                    );
+                    let rule = if self.nodes[node].runs() { "R2" } else { "R3" };
+                    self.violate(rule, words);
+                    return;
+                }
+            }
+        }
+        if seen.is_some_and(|end| end <= self.now) && self.truth.live[node] {
+            self.log(|w| format!("truth: {}'s Lease has run out", w.nodes[node].name));
+            self.refresh_truth();
+        }
+        let next = [own, seen].into_iter().flatten().filter(|at| *at > self.now).min();
+        if let Some(at) = next {
+            self.nodes[node].run_out_planned = true;
+            self.queue.push(at, Ev::LeaseRunsOut { node });
+        }
+    }
+
+    pub fn plan_put_back(&mut self, node: usize, vip: usize) {
+        let removed = self.now;
+        self.truth.vips[vip].excused_until = removed + PUT_BACK + SEC;
+        let ev = Ev::PutBackCheck { node, vip, removed };
+        self.queue.push(removed + PUT_BACK, ev);
+    }
+
+    /// R6: what somebody took away by hand is put back by its owner.
+    pub fn put_back_check(&mut self, node: usize, v: usize, removed: T) {
+        let truth = &self.truth.vips[v];
+        let steady = truth.winner == Some(node)
+            && truth.history.back().is_some_and(|(since, _)| since + VIEW_LAG < removed);
+        let runs = self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_none());
+        if steady && runs && !self.disturbed(node) && truth.holds[node].is_none() {
+            let words = format!(
+                "{} was removed from {} by hand and is not back after {} ms",
+                truth.vip,
+                self.name(node),
+                (self.now - removed) / MS
+            );
+            self.violate("R6", words);
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Carrying actions out, and healing everything again.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use purelb_core::facts::NodeFacts;
+use purelb_core::io::{Command, Input, Shutdown, Source, Update};
+use purelb_core::{IfIndex, InstanceId};
+
+use crate::actions::What;
+use crate::kernel::DUMMY;
+use crate::node::{Flap, WATCHED};
+use crate::queue::{MS, SEC, T};
+use crate::setup::{own_address, v4_subnet, v6_subnet};
+use crate::world::World;
+
+impl World {
+    pub fn perform(&mut self, what: What) {
+        self.log(|_| format!("ACTION {what:?}"));
+        let now = self.now;
+        match what {
+            What::Choose => {}
+            What::Crash(node) => {
+                let after = self.rng.range(SEC, 40 * SEC);
+                self.disturb(node, now + after + SEC);
+                self.kill(node);
+                if self.rng.percent(80) {
+                    self.plan(after, What::Start(node));
+                }
+            }
+            What::Start(node) => self.start(node),
+            What::Stop(node, how) => self.stop(node, how),
+            What::Drain(node) => {
+                let since = format!("drained-at-{now}");
+                self.nodes[node].drain = Some(since.clone());
+                self.command(node, Command::Drain { since, force: false });
+            }
+            What::Undrain(node) => {
+                self.nodes[node].drain = None;
+                self.command(node, Command::Undrain);
+            }
+            What::PowerOff(node) => {
+                let after = self.rng.range(3 * SEC, 60 * SEC);
+                if self.nodes[node].runs() {
+                    self.disturb(node, now + after + SEC);
+                }
+                self.power_off(node);
+                if self.rng.percent(85) {
+                    self.plan(after, What::PowerOn(node));
+                }
+            }
+            What::PowerOn(node) => self.power_on(node),
+            What::Pause(node, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].blind_until = now + wait + 500 * MS;
+                self.pause(node);
+                self.plan(wait, What::Resume(node));
+            }
+            What::Resume(node) => self.resume(node),
+            What::LeaseDeleted(_)
+            | What::LeaseTaken(_)
+            | What::NodeDeleted(_)
+            | What::NodeCreated(_)
+            | What::CollectLease(..)
+            | What::Vouch(_) => self.perform_object(what),
+            What::Cut(..)
+            | What::Uncut(_)
+            | What::Stall(..)
+            | What::Unstall(..)
+            | What::Break(..)
+            | What::Outage(_)
+            | What::OutageEnd
+            | What::Slow(..)
+            | What::SlowEnd
+            | What::Errors(..)
+            | What::ErrorsEnd => self.perform_api(what),
+            What::ClockJump(node) => {
+                let hour = 3_600_000_000;
+                self.nodes[node].wall = self.rng.below(2 * hour) as i64 - hour as i64;
+            }
+            What::Resync(node) => {
+                for source in WATCHED {
+                    self.relist(node, source, 0);
+                }
+                self.plan_dump(node, MS);
+                self.command(node, Command::Resync);
+            }
+            What::Ask => self.client_asks(),
+            What::Join(node) => self.join(node),
+            What::Service => self.change_service(),
+            What::Endpoints => self.change_endpoints(),
+            What::EndpointsOf(service) => self.set_endpoints(&service, 0),
+            What::CollectSlices(service) => self.collect_slices(&service),
+            What::Agent => self.change_agent(),
+            What::AgentRepaired => self.repair_agents(),
+            _ => self.perform_network(what),
+        }
+    }
+
+    fn stop(&mut self, node: usize, how: Shutdown) {
+        let after = match how {
+            // A package upgrade or a restart by systemd: the next process is there
+            // before the addresses run out.
+            Shutdown::Leave => self.rng.range(100 * MS, 900 * MS),
+            _ => self.rng.range(10 * SEC, 40 * SEC),
+        };
+        if how == Shutdown::Leave {
+            self.expect_kept(node);
+        }
+        self.shut_down(node, how);
+        self.plan(after, What::Start(node));
+    }
+
+    /// Killed and started again by systemd at once.
+    pub fn crash_quick(&mut self, node: usize) {
+        self.expect_kept(node);
+        self.kill(node);
+        let after = self.rng.range(100 * MS, 900 * MS);
+        self.plan(after, What::Start(node));
+    }
+
+    /// A restart in time moves nothing, unless something else is wrong or the
+    /// timers leave a restart no time.
+    fn expect_kept(&mut self, node: usize) {
+        let room = self.setup.renew_deadline() - self.setup.renew_every();
+        if room < 3 * SEC {
+            self.disturb(node, self.now + 2 * SEC);
+        } else if !self.disturbed(node) {
+            self.nodes[node].keeps_until = self.now + 5 * SEC;
+        }
+    }
+
+    fn perform_api(&mut self, what: What) {
+        let now = self.now;
+        match what {
+            What::Cut(node, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].cut = true;
+                self.plan(wait, What::Uncut(node));
+            }
+            What::Uncut(node) => {
+                self.nodes[node].cut = false;
+                self.reconnect(node);
+            }
+            What::Stall(node, source, wait) => {
+                self.disturb(node, now + wait);
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.watch(source).stalled = true;
+                }
+                self.plan(wait, What::Unstall(node, source));
+            }
+            What::Unstall(node, source) => self.resume_watch(node, source),
+            What::Break(node, source) => {
+                let after = self.rng.below(2 * SEC);
+                if after > 500 * MS {
+                    self.disturb(node, now + after);
+                }
+                self.relist(node, source, after);
+            }
+            What::Outage(wait) => {
+                self.disturb_all(now + wait);
+                self.api.outage = true;
+                self.plan(wait, What::OutageEnd);
+            }
+            What::OutageEnd => {
+                self.api.outage = false;
+                for node in 0..self.nodes.len() {
+                    self.reconnect(node);
+                }
+            }
+            What::Slow(by, wait) => {
+                self.disturb_all(now + wait + by);
+                self.api.slow = by;
+                self.plan(wait, What::SlowEnd);
+            }
+            What::SlowEnd => self.api.slow = 0,
+            What::Errors(rate, wait) => {
+                self.disturb_all(now + wait);
+                self.api.errors = rate;
+                self.plan(wait, What::ErrorsEnd);
+            }
+            What::ErrorsEnd => self.api.errors = 0,
+            _ => {}
+        }
+    }
+
+    fn perform_object(&mut self, what: What) {
+        let now = self.now;
+        if self.api.outage {
+            return;
+        }
+        match what {
+            What::LeaseDeleted(node) => {
+                self.disturb(node, now + SEC);
+                self.remove_lease(node);
+            }
+            What::LeaseTaken(node) => {
+                self.disturb(node, now + SEC);
+                let name = self.nodes[node].name.clone();
+                let mark = self.renewal_mark(node);
+                if let Some(lease) = self.api.leases.get(&name).cloned() {
+                    let mut facts = lease.facts;
+                    facts.renewal = mark;
+                    facts.instance = InstanceId::new(&format!("stranger-{now}")).ok();
+                    self.store_lease(node, facts, lease.node_uid);
+                }
+            }
+            What::NodeDeleted(node) => {
+                self.disturb(node, now + 30 * SEC);
+                let name = self.nodes[node].name.clone();
+                if self.api.nodes.remove(&name).is_some() {
+                    self.publish(Source::Nodes, &Input::Nodes(Update::Gone(name)));
+                    self.refresh_truth();
+                    let collect = self.rng.range(100 * MS, 2 * SEC);
+                    let uid = self.nodes[node].uid.clone();
+                    self.plan(collect, What::CollectLease(node, uid));
+                    let back = self.rng.range(3 * SEC, 25 * SEC);
+                    self.plan(back, What::NodeCreated(node));
+                }
+            }
+            What::NodeCreated(node) => self.create_node(node),
+            What::CollectLease(node, uid) => {
+                let name = self.nodes[node].name.clone();
+                if self.api.leases.get(&name).is_some_and(|l| l.node_uid == uid) {
+                    self.remove_lease(node);
+                }
+            }
+            What::Vouch(node) if !self.nodes[node].powered => {
+                self.disturb(node, now + SEC);
+                self.set_vouched(node, true);
+            }
+            _ => {}
+        }
+    }
+
+    pub fn create_node(&mut self, node: usize) {
+        let name = self.nodes[node].name.clone();
+        if self.api.nodes.contains_key(&name) {
+            return;
+        }
+        self.serial += 1;
+        self.nodes[node].uid = format!("uid-{}", self.serial);
+        let facts = NodeFacts {
+            name: name.clone(),
+            uid: self.nodes[node].uid.clone(),
+            labels: self.nodes[node].labels.clone(),
+            out_of_service: false,
+        };
+        self.api.nodes.insert(name, facts.clone());
+        self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
+        self.refresh_truth();
+    }
+
+    pub fn set_vouched(&mut self, node: usize, out: bool) {
+        let name = self.nodes[node].name.clone();
+        if let Some(facts) = self.api.nodes.get_mut(&name)
+            && facts.out_of_service != out
+        {
+            facts.out_of_service = out;
+            let input = Input::Nodes(Update::Set(facts.clone()));
+            self.publish(Source::Nodes, &input);
+            self.refresh_truth();
+        }
+    }
+
+    pub fn toggle_own(&mut self, node: usize, index: IfIndex, segment: usize) -> What {
+        let subnet = match self.rng.below(3) {
+            0 => v4_subnet(segment, true),
+            1 => v4_subnet(segment, false),
+            _ => v6_subnet(segment),
+        };
+        let net = own_address(subnet, node);
+        if self.nodes[node].kernel.find(index, net).is_some() {
+            What::OwnAddressGone(node, index, net)
+        } else {
+            What::OwnAddress(node, index, net)
+        }
+    }
+
+    /// Somebody's own address appears: any, or the very address of a service.
+    pub fn stranger(&mut self) -> Option<What> {
+        let nodes: Vec<usize> =
+            (0..self.nodes.len()).filter(|n| self.nodes[*n].powered && self.nodes[*n].joined).collect();
+        let node = *self.rng.pick(&nodes)?;
+        let ports = self.nodes[node].ports.clone();
+        let (index, segment) = *self.rng.pick(&ports)?;
+        let v = self.rng.below(self.truth.vips.len() as u64) as usize;
+        let truth = &self.truth.vips[v];
+        let ip = if self.rng.percent(40) && truth.segment == Some(segment) {
+            truth.vip.ip()
+        } else {
+            own_address(v4_subnet(segment, false), 240).addr()
+        };
+        let bits = if matches!(ip, IpAddr::V4(_)) { 24 } else { 64 };
+        let wait = self.rng.range(SEC, 30 * SEC);
+        Some(What::Stranger(node, index, IpNet::new(ip, bits).ok()?, wait))
+    }
+
+    fn perform_network(&mut self, what: What) {
+        let now = self.now;
+        match what {
+            What::Carrier(node, index, wait) => {
+                self.disturb(node, now + wait + 3 * SEC);
+                self.set_link(node, index, true, false);
+                self.plan(wait, What::LinkBack(node, index));
+            }
+            What::LinkDown(node, index, wait) => {
+                self.disturb(node, now + wait + 3 * SEC);
+                self.set_link(node, index, false, false);
+                self.plan(wait, What::LinkBack(node, index));
+            }
+            What::LinkLost(node, index, up) => self.set_link(node, index, up, false),
+            What::LinkBack(node, index) => self.set_link(node, index, true, true),
+            What::Flap(node, index, times) => self.flap(node, index, times),
+            What::FlapEnd(node) => self.nodes[node].flap = None,
+            What::OwnAddress(node, index, net) => self.add_own(node, index, net),
+            What::OwnAddressGone(node, index, net) => {
+                self.disturb(node, now + 3 * SEC);
+                self.remove_by_hand(node, index, net);
+            }
+            What::Stranger(node, index, net, wait) => {
+                self.disturb(node, now + wait);
+                self.add_own(node, index, net);
+                self.plan(wait, What::StrangerGone(node, index, net));
+            }
+            What::StrangerGone(node, index, net) => {
+                let kernel = &self.nodes[node].kernel;
+                if kernel.find(index, net).is_some_and(|a| !a.facts.ours) {
+                    self.remove_by_hand(node, index, net);
+                }
+            }
+            What::TakeByHand(node, v) => {
+                let vip = self.truth.vips[v].vip;
+                let found = self.nodes[node].kernel.marked(vip).next();
+                if let Some((index, net)) = found.map(|a| (a.facts.index, a.facts.net))
+                    && !self.nodes[node].legacy
+                {
+                    self.plan_put_back(node, v);
+                    self.remove_by_hand(node, index, net);
+                }
+            }
+            What::Overrun(node, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].overrun = true;
+                self.nodes[node].blind_until = now + wait + 500 * MS;
+                self.plan(wait, What::OverrunEnd(node));
+            }
+            What::OverrunEnd(node) => {
+                self.nodes[node].overrun = false;
+                self.plan_dump(node, MS);
+            }
+            What::Refuse(node, v, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].refuses = Some(v.map(|v| self.truth.vips[v].vip));
+                self.plan(wait, What::RefuseEnd(node));
+            }
+            What::RefuseEnd(node) => self.nodes[node].refuses = None,
+            What::Mute(node, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].mute = true;
+                self.plan(wait, What::MuteEnd(node));
+            }
+            What::MuteEnd(node) => self.nodes[node].mute = false,
+            What::DummyRemoved(node) => {
+                self.disturb(node, now + SEC);
+                let notify = self.nodes[node].kernel.remove_link(DUMMY);
+                self.kernel_changed(node, notify);
+            }
+            _ => {}
+        }
+    }
+
+    /// Down and up again faster than the two seconds a gain has to last.
+    fn flap(&mut self, node: usize, index: IfIndex, times: u32) {
+        let hard = self.rng.percent(20);
+        let mut at: T = 0;
+        if self.nodes[node].flap.is_none() {
+            self.nodes[node].flap = Some(Flap { index, from: self.now, life: self.nodes[node].life });
+        }
+        for _ in 0..times {
+            self.plan(at, What::LinkLost(node, index, !hard));
+            at += self.rng.range(20 * MS, 900 * MS);
+            self.plan(at, What::LinkBack(node, index));
+            at += self.rng.range(20 * MS, 1000 * MS);
+        }
+        self.plan(at, What::FlapEnd(node));
+        self.disturb(node, self.now + at + 3 * SEC);
+    }
+}

@@ -1,0 +1,217 @@
+//! What happens in the nodes' kernels, and who hears of it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use purelb_core::facts::AddrFacts;
+use purelb_core::io::{AddressSpec, Input, Op};
+use purelb_core::{IfIndex, Vip};
+
+use crate::kernel::{ETH0, Kernel, Planned, link};
+use crate::mutate::Mutation;
+use crate::queue::{Ev, MS, SEC, T};
+use crate::setup::{own_address, v4_subnet, v6_subnet};
+use crate::world::World;
+
+/// Measured on real kernels: expiries of short lifetimes are never early and late by
+/// no more than this.
+const LATEST_EXPIRY: T = 1_270 * MS;
+
+/// How old an engine's picture of its kernel may be when nothing is wrong.
+pub(crate) const MONITOR_LAG: T = 400 * MS;
+
+impl World {
+    pub fn kernel_apply(&mut self, node: usize, issued: T, op: Op) -> Result<(), String> {
+        let refused = |refuses: &Option<Option<Vip>>, net: &IpNet| {
+            refuses.as_ref().is_some_and(|only| only.is_none_or(|v| v == Vip::new(net.addr())))
+        };
+        match op {
+            Op::Remove { index, net } => {
+                self.check_foreign(node, issued, index, net, "removes");
+                if refused(&self.nodes[node].refuses, &net) {
+                    return Err("Operation not permitted (os error 1)".into());
+                }
+                let notify = self.nodes[node].kernel.remove(index, net)?;
+                self.kernel_changed(node, vec![notify]);
+                Ok(())
+            }
+            Op::Put(spec) => {
+                self.check_foreign(node, issued, spec.index, spec.net, "changes");
+                if refused(&self.nodes[node].refuses, &spec.net) {
+                    return Err("Operation not permitted (os error 1)".into());
+                }
+                self.put(node, &spec)
+            }
+            Op::EnsureDummy { name } => {
+                let notify = self.nodes[node].kernel.ensure_dummy(&name);
+                self.kernel_changed(node, notify);
+                Ok(())
+            }
+            Op::RemoveDummy { name } => {
+                let kernel = &mut self.nodes[node].kernel;
+                let index = kernel.links.values().find(|l| l.facts.name == name);
+                if let Some(index) = index.map(|l| l.facts.index) {
+                    let notify = kernel.remove_link(index);
+                    self.kernel_changed(node, notify);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub fn put(&mut self, node: usize, spec: &AddressSpec) -> Result<(), String> {
+        let now = self.now;
+        let fresh = self.nodes[node].kernel.find(spec.index, spec.net).is_none();
+        let Planned { expire, dad, notify } = self.nodes[node].kernel.put(now, spec)?;
+        self.stats.additions += u64::from(fresh);
+        if let Some((token, at)) = expire {
+            self.plan_expiry(node, token, at);
+        }
+        if let Some(token) = dad {
+            let at = now + self.rng.range(SEC, 2 * SEC);
+            self.queue.push(at, Ev::DadDone { node, token });
+        }
+        self.kernel_changed(node, notify);
+        Ok(())
+    }
+
+    fn plan_expiry(&mut self, node: usize, token: u64, valid_until: T) {
+        if self.mutated(Mutation::KernelKeepsForEver) {
+            return;
+        }
+        let at = valid_until + self.rng.below(LATEST_EXPIRY);
+        self.queue.push(at, Ev::Expire { node, token });
+    }
+
+    pub fn expire(&mut self, node: usize, token: u64) {
+        let now = self.now;
+        let Some(addr) = self.nodes[node].kernel.by_token(token) else {
+            return;
+        };
+        let Some(until) = addr.valid_until else {
+            return;
+        };
+        if now < until {
+            self.plan_expiry(node, token, until);
+            return;
+        }
+        let (index, net) = (addr.facts.index, addr.facts.net);
+        self.log(|w| format!("{}: the kernel lets {net} expire", w.nodes[node].name));
+        if let Ok(notify) = self.nodes[node].kernel.remove(index, net) {
+            self.kernel_changed(node, vec![notify]);
+        }
+    }
+
+    pub fn dad_done(&mut self, node: usize, token: u64) {
+        let Some(addr) = self.nodes[node].kernel.by_token(token) else {
+            return;
+        };
+        let facts = addr.facts.clone();
+        let segment = self.nodes[node].segment_of(facts.index);
+        let taken = self.nodes[node].kernel.usable(facts.index)
+            && (0..self.nodes.len()).any(|other| {
+                other != node
+                    && self.nodes[other].kernel.addrs.iter().any(|a| {
+                        a.facts.net.addr() == facts.net.addr()
+                            && !a.facts.dad_failed
+                            && self.nodes[other].segment_of(a.facts.index) == segment
+                            && self.nodes[other].kernel.usable(a.facts.index)
+                    })
+            });
+        let addr = self.nodes[node].kernel.by_token(token).expect("it was there above");
+        if taken {
+            addr.facts.dad_failed = true;
+        } else {
+            addr.facts.tentative = false;
+        }
+        let notify = Input::AddressSet(addr.facts.clone());
+        self.kernel_changed(node, vec![notify]);
+    }
+
+    /// Tells the monitor, and keeps the truth about holders.
+    pub fn kernel_changed(&mut self, node: usize, notify: Vec<Input>) {
+        for input in notify {
+            let touched = match &input {
+                Input::AddressSet(AddrFacts { net, .. }) | Input::AddressGone { net, .. } => Some(*net),
+                _ => None,
+            };
+            self.monitor(node, input);
+            match touched {
+                Some(net) => {
+                    if let Some(vip) = self.truth.index.get(&Vip::new(net.addr())) {
+                        self.holding_changed(node, *vip);
+                    }
+                }
+                None => self.all_holdings_changed(node),
+            }
+        }
+    }
+
+    pub fn all_holdings_changed(&mut self, node: usize) {
+        for vip in 0..self.truth.vips.len() {
+            self.holding_changed(node, vip);
+        }
+    }
+
+    /// A kernel as it is after boot: links up, own addresses, default routes.
+    pub fn fresh_kernel(&self, node: usize) -> Kernel {
+        let mut kernel = Kernel::default();
+        for (index, segment) in &self.nodes[node].ports {
+            let name = if *index == ETH0 { "eth0" } else { "eth1" };
+            kernel.links.insert(*index, link(*index, name, Some(*segment)));
+            for subnet in [v4_subnet(*segment, false), v6_subnet(*segment)] {
+                kernel.add_foreign(self.now, *index, own_address(subnet, node));
+            }
+            // Every second node has the segment's second subnet too.
+            if node % 2 == 0 {
+                kernel.add_foreign(self.now, *index, own_address(v4_subnet(*segment, true), node));
+            }
+            let local: IpAddr = format!("fe80::{:x}", node + 1).parse().expect("an address");
+            kernel.add_foreign(self.now, *index, crate::setup::net(local, 64));
+        }
+        kernel.routes = Kernel::default_routes(ETH0);
+        kernel
+    }
+
+    pub fn set_link(&mut self, node: usize, index: IfIndex, up: bool, carrier: bool) {
+        let notify = self.nodes[node].kernel.set_link(index, up, carrier);
+        if !notify.is_empty() {
+            self.log(|w| format!("{}: {index:?} up={up} carrier={carrier}", w.nodes[node].name));
+            self.kernel_changed(node, notify);
+        }
+    }
+
+    pub fn add_own(&mut self, node: usize, index: IfIndex, net: IpNet) {
+        if let Some(notify) = self.nodes[node].kernel.add_foreign(self.now, index, net) {
+            self.log(|w| format!("{}: the administrator adds {net}", w.nodes[node].name));
+            self.kernel_changed(node, vec![notify]);
+        }
+    }
+
+    /// Somebody runs `ip addr del`.
+    pub fn remove_by_hand(&mut self, node: usize, index: IfIndex, net: IpNet) {
+        if let Ok(notify) = self.nodes[node].kernel.remove(index, net) {
+            self.log(|w| format!("{}: the administrator removes {net}", w.nodes[node].name));
+            self.kernel_changed(node, vec![notify]);
+        }
+    }
+
+    pub fn power_off(&mut self, node: usize) {
+        self.kill(node);
+        self.nodes[node].powered = false;
+        self.nodes[node].kernel = Kernel::default();
+        self.all_holdings_changed(node);
+    }
+
+    pub fn power_on(&mut self, node: usize) {
+        if self.nodes[node].powered {
+            return;
+        }
+        self.nodes[node].powered = true;
+        self.nodes[node].kernel = self.fresh_kernel(node);
+        // Another boot, another origin of its clock.
+        let boot = self.rng.range(SEC, 1_000_000 * SEC);
+        self.nodes[node].boot = boot;
+        self.start(node);
+    }
+}

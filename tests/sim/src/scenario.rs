@@ -1,0 +1,250 @@
+//! How a run goes: a cluster is built, then cycles of trouble, healing, settling and
+//! quiet follow each other.
+
+use std::collections::BTreeMap;
+
+use purelb_core::facts::{GroupFacts, PoolType, RangeFacts};
+use purelb_core::io::Command;
+
+use crate::actions::What;
+use crate::kernel::{ETH0, ETH1, Kernel};
+use crate::node::{Node, WATCHED};
+use crate::queue::{Ev, MS, SEC, T};
+use crate::setup::{Layout, v4_subnet, v6_subnet};
+use crate::truth::node_name;
+use crate::world::{Phase, World};
+
+impl World {
+    pub fn populate(&mut self) {
+        for node in 0..self.setup.nodes {
+            let boot = self.rng.range(SEC, 1_000_000 * SEC);
+            let wall = self.rng.below(600_000_000) as i64 - 300_000_000;
+            let ports = match (self.setup.segments, self.setup.layout) {
+                (1, _) => vec![(ETH0, 0)],
+                (_, Layout::Split) => vec![(ETH0, node % 2)],
+                (_, Layout::Both) => vec![(ETH0, 0), (ETH1, 1)],
+            };
+            let rack = if node % 2 == 0 { "even" } else { "odd" };
+            self.nodes.push(Node {
+                name: node_name(node),
+                uid: String::new(),
+                labels: BTreeMap::from([("rack".to_owned(), rack.to_owned())]),
+                boot,
+                wall,
+                last_renewal: String::new(),
+                ports,
+                kernel: Kernel::default(),
+                joined: false,
+                powered: true,
+                life: 0,
+                process: None,
+                drain: None,
+                cut: false,
+                refuses: None,
+                overrun: false,
+                mute: false,
+                last_applied: None,
+                run_out_planned: false,
+                disturbed_until: 0,
+                blind_until: 0,
+                keeps_until: 0,
+                legacy: node < self.setup.legacy,
+                flap: None,
+            });
+            self.nodes[node].kernel = self.fresh_kernel(node);
+        }
+        self.populate_groups();
+        self.repair_agents();
+        for _ in 0..self.setup.addresses.len() {
+            self.create_service();
+        }
+        for node in 0..self.setup.nodes - self.setup.spares {
+            self.join(node);
+        }
+    }
+
+    fn populate_groups(&mut self) {
+        let mut ranges = Vec::new();
+        for segment in 0..self.setup.segments {
+            for subnet in [v4_subnet(segment, false), v4_subnet(segment, true), v6_subnet(segment)] {
+                ranges.push(RangeFacts { subnet, aggregation: None });
+            }
+        }
+        let nobodys = "10.99.0.0/24".parse().expect("a prefix");
+        ranges.push(RangeFacts { subnet: nobodys, aggregation: None });
+        let remote = RangeFacts { subnet: "172.16.0.0/24".parse().expect("a prefix"), aggregation: Some(32) };
+        for (name, pool, ranges) in
+            [("local", PoolType::Local, ranges), ("remote", PoolType::Remote, vec![remote])]
+        {
+            let group = GroupFacts { name: name.into(), pool, ranges };
+            self.api.groups.insert(name.into(), group);
+        }
+    }
+
+    pub fn join(&mut self, node: usize) {
+        if self.nodes[node].joined {
+            return;
+        }
+        self.nodes[node].joined = true;
+        self.create_node(node);
+        if self.nodes[node].legacy {
+            self.queue.push(self.now, Ev::LegacyTick { node });
+        } else {
+            let after = self.rng.below(SEC);
+            self.plan(after, What::Start(node));
+        }
+    }
+
+    /// A client on a segment asks who has an address; any holder may answer first.
+    pub fn client_asks(&mut self) {
+        let v = self.rng.below(self.truth.vips.len() as u64) as usize;
+        let truth = &self.truth.vips[v];
+        let (Some(segment), vip) = (truth.segment, truth.vip) else {
+            return;
+        };
+        let answers: Vec<usize> = (0..self.nodes.len())
+            .filter(|n| truth.holds[*n].is_some_and(|h| h.usable && h.reachable))
+            .collect();
+        let client = self.rng.below(self.caches[segment].len() as u64) as usize;
+        if let Some(node) = self.rng.pick(&answers).copied() {
+            self.caches[segment][client].insert(vip, node);
+        }
+    }
+
+    pub fn begin_cycle(&mut self, cycle: u64) {
+        self.epoch += 1;
+        let until = self.now + self.setup.active;
+        self.phase = Phase::Active { cycle, until };
+        if cycle == 0 {
+            // The first actions see a cluster that has come up.
+            for node in 0..self.nodes.len() {
+                if self.nodes[node].joined && !self.nodes[node].legacy {
+                    let after = self.rng.below(SEC);
+                    self.plan(after, What::Start(node));
+                }
+            }
+        }
+        let after = if cycle == 0 { self.setup.duration() + 5 * SEC } else { SEC };
+        self.plan(after, What::Choose);
+        self.queue.push(until, Ev::NextPhase);
+    }
+
+    /// Within this long after the last fault every eligible address has its owner,
+    /// and nobody else has it.
+    pub fn settling_time(&self) -> T {
+        self.setup.duration() * 2 + 45 * SEC
+    }
+
+    pub fn next_phase(&mut self) {
+        match self.phase {
+            Phase::Active { cycle, .. } => {
+                self.heal();
+                self.phase = Phase::Settling { cycle };
+                self.queue.push(self.now + self.settling_time(), Ev::NextPhase);
+            }
+            Phase::Settling { cycle } => {
+                self.check_settled();
+                self.phase = Phase::Quiet { cycle };
+                self.queue.push(self.now + self.setup.quiet, Ev::NextPhase);
+            }
+            Phase::Quiet { cycle } => {
+                self.check_settled();
+                self.stats.settled += 1;
+                if cycle + 1 < self.setup.cycles {
+                    self.begin_cycle(cycle + 1);
+                } else {
+                    self.phase = Phase::Over;
+                }
+            }
+            Phase::Over => {}
+        }
+    }
+
+    /// All trouble ends. A machine that lost its power may stay dark, and a drain
+    /// may stay on: those are states, not faults.
+    fn heal(&mut self) {
+        self.epoch += 1;
+        self.log(|_| "HEAL".into());
+        self.api.outage = false;
+        self.api.slow = 0;
+        self.api.errors = 0;
+        self.repair_agents();
+        let now = self.now;
+        for node in 0..self.nodes.len() {
+            if !self.nodes[node].joined {
+                continue;
+            }
+            self.heal_node(node);
+            self.nodes[node].disturbed_until = 0;
+            self.disturb(node, now + 3 * SEC);
+        }
+        self.disturbed_until = 0;
+    }
+
+    fn heal_node(&mut self, node: usize) {
+        let n = &mut self.nodes[node];
+        n.cut = false;
+        n.refuses = None;
+        n.mute = false;
+        n.flap = None;
+        let overrun = std::mem::take(&mut n.overrun);
+        n.blind_until = self.now + 500 * MS;
+        if !n.powered {
+            let dark = self.rng.percent(25);
+            if !dark {
+                self.power_on(node);
+            }
+            // Who vouched for it has to take that back before it returns.
+            self.set_vouched(node, dark);
+        } else {
+            self.set_vouched(node, false);
+        }
+        self.create_node(node);
+        let powered = self.nodes[node].powered;
+        if powered {
+            for (index, _) in self.nodes[node].ports.clone() {
+                self.set_link(node, index, true, true);
+            }
+            self.strangers_leave(node);
+        }
+        if overrun {
+            self.plan_dump(node, MS);
+        }
+        if self.nodes[node].process.as_ref().is_some_and(|p| p.paused) {
+            self.resume(node);
+        }
+        for source in WATCHED {
+            self.resume_watch(node, source);
+        }
+        // An instance whose Lease another one took is restarted by its operator.
+        let name = self.nodes[node].name.clone();
+        let instance = self.nodes[node].process.as_ref().map(|p| p.instance.clone());
+        let stolen =
+            instance.is_some() && self.api.leases.get(&name).is_some_and(|l| l.facts.instance != instance);
+        if stolen {
+            self.kill(node);
+        }
+        // One that is about to stop is started again once it has.
+        self.plan(self.setup.duration(), What::Start(node));
+        self.plan(SEC, What::Start(node));
+        if self.nodes[node].drain.is_some() && self.rng.percent(50) {
+            self.nodes[node].drain = None;
+            self.command(node, Command::Undrain);
+        }
+    }
+
+    fn strangers_leave(&mut self, node: usize) {
+        let own = self.fresh_kernel(node);
+        let strange: Vec<_> = self.nodes[node]
+            .kernel
+            .addrs
+            .iter()
+            .filter(|a| !a.facts.ours && own.find(a.facts.index, a.facts.net).is_none())
+            .map(|a| (a.facts.index, a.facts.net))
+            .filter(|(_, net)| self.truth.index.contains_key(&purelb_core::Vip::new(net.addr())))
+            .collect();
+        for (index, net) in strange {
+            self.remove_by_hand(node, index, net);
+        }
+    }
+}

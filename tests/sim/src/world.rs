@@ -1,0 +1,218 @@
+//! The whole simulated cluster, and the loop that lets one thing happen at a time.
+//!
+//! ```text
+//!   actions ──▶ faults, churn ──▶ api ──watch──▶ daemon (engine) ──effects──▶ kernel
+//!                                  ▲                 │   ▲                      │
+//!                                  └── lease writes ─┘   └────── monitor ───────┘
+//!                                                    └─ announcements ─▶ segment caches
+//!   after every change: truth (what should be), check (what may never be)
+//! ```
+
+use std::collections::BTreeMap;
+
+use purelb_core::io::{Input, Source};
+use purelb_core::{Mono, Vip};
+
+use crate::api::Api;
+use crate::node::Node;
+use crate::queue::{Channel, Ev, MS, Queue, SEC, T};
+use crate::rng::Rng;
+use crate::setup::{MOST_NODES, Setup};
+use crate::trace::Trace;
+use crate::truth::Truth;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule's name, e.g. `R2`.
+    pub rule: &'static str,
+    pub words: String,
+    pub at: T,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    pub events: u64,
+    pub steps: u64,
+    pub actions: u64,
+    pub additions: u64,
+    pub handoffs: u64,
+    pub settled: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Active { cycle: u64, until: T },
+    Settling { cycle: u64 },
+    Quiet { cycle: u64 },
+    Over,
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub setup: Setup,
+    pub now: T,
+    pub queue: Queue,
+    pub rng: Rng,
+    pub trace: Trace,
+    pub api: Api,
+    pub nodes: Vec<Node>,
+    /// What each client on each segment believes: which node has the address.
+    pub caches: Vec<Vec<BTreeMap<Vip, usize>>>,
+    pub truth: Truth,
+    pub phase: Phase,
+    pub stats: Stats,
+    pub violation: Option<Violation>,
+    pub disturbed_until: T,
+    pub config_changed: T,
+    /// Actions planned in an earlier cycle are void.
+    pub epoch: u64,
+    pub serial: u64,
+}
+
+impl World {
+    pub fn new(setup: Setup, text: bool) -> Self {
+        let mut world = Self {
+            rng: Rng::new(setup.seed),
+            now: 0,
+            queue: Queue::default(),
+            trace: Trace::new(text),
+            api: Api::default(),
+            nodes: Vec::new(),
+            caches: vec![vec![BTreeMap::new(); 2]; setup.segments],
+            truth: Truth::new(&setup),
+            phase: Phase::Over,
+            stats: Stats::default(),
+            violation: None,
+            disturbed_until: 0,
+            config_changed: 0,
+            epoch: 0,
+            serial: 0,
+            setup,
+        };
+        world.populate();
+        world
+    }
+
+    /// Runs to the end or to the first violation.
+    pub fn run(&mut self) {
+        self.begin_cycle(0);
+        while self.violation.is_none() && self.phase != Phase::Over {
+            let Some((at, ev)) = self.queue.pop() else {
+                self.violate("sim", "nothing is planned any more".into());
+                break;
+            };
+            debug_assert!(at >= self.now, "time runs forward");
+            self.now = at;
+            self.stats.events += 1;
+            self.dispatch(ev);
+        }
+    }
+
+    fn dispatch(&mut self, ev: Ev) {
+        match ev {
+            Ev::Input { node, life, generation, channel, input } => {
+                self.input_arrives(node, life, generation, channel, *input)
+            }
+            Ev::Wake { node, life } => self.wake(node, life),
+            Ev::LeaseArrives { node, life, sent, sent_at, write } => {
+                self.lease_arrives(node, life, sent, sent_at, *write)
+            }
+            Ev::DeleteArrives { node, life } => self.delete_arrives(node, life),
+            Ev::SlotArrives { node, life, service, vip, interface } => {
+                self.slot_arrives(node, life, service, vip, interface)
+            }
+            Ev::ListArrives { node, life, source, generation } => {
+                self.list_arrives(node, life, source, generation)
+            }
+            Ev::KernelOp { node, life, issued, id, op } => self.kernel_op(node, life, issued, id, *op),
+            Ev::Dump { node, life } => self.dump(node, life),
+            Ev::Expire { node, token } => self.expire(node, token),
+            Ev::DadDone { node, token } => self.dad_done(node, token),
+            Ev::LeaseRunsOut { node } => self.lease_runs_out(node),
+            Ev::PairCheck { vip, a, b, since } => self.pair_check(vip, a, b, since),
+            Ev::PutBackCheck { node, vip, removed } => self.put_back_check(node, vip, removed),
+            Ev::LegacyTick { node } => self.legacy_tick(node),
+            Ev::Act(action) => self.act(*action),
+            Ev::NextPhase => self.next_phase(),
+        }
+    }
+
+    /// The node's own monotonic clock.
+    pub fn mono(&self, node: usize) -> Mono {
+        Mono::from_nanos(self.nodes[node].boot + self.now)
+    }
+
+    pub fn log(&mut self, line: impl FnOnce(&Self) -> String) {
+        if self.trace.wanted() {
+            let text = line(self);
+            let (s, ms, us) = (self.now / SEC, self.now / MS % 1000, self.now / 1000 % 1000);
+            self.trace.line(format!("{s:6}.{ms:03}{us:03} {text}"));
+        }
+    }
+
+    pub fn violate(&mut self, rule: &'static str, words: String) {
+        if self.violation.is_none() {
+            self.log(|_| format!("VIOLATION of {rule}: {words}"));
+            self.violation = Some(Violation { rule, words, at: self.now });
+        }
+    }
+
+    /// How long after trouble a rule about undisturbed nodes does not apply.
+    pub fn margin(&self) -> T {
+        self.setup.duration() + 10 * SEC
+    }
+
+    /// Trouble on one node until then.
+    pub fn disturb(&mut self, node: usize, until: T) {
+        let until = until + self.margin();
+        let node = &mut self.nodes[node];
+        node.disturbed_until = node.disturbed_until.max(until);
+    }
+
+    pub fn disturb_all(&mut self, until: T) {
+        self.disturbed_until = self.disturbed_until.max(until + self.margin());
+    }
+
+    pub fn disturbed(&self, node: usize) -> bool {
+        self.now < self.disturbed_until || self.now < self.nodes[node].disturbed_until
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.nodes.len().min(MOST_NODES)
+    }
+
+    /// Plans an input on its channel, behind everything already on it.
+    pub fn deliver(&mut self, node: usize, channel: Channel, delay: T, input: Input) {
+        let now = self.now;
+        let life = self.nodes[node].life;
+        let Some(process) = &mut self.nodes[node].process else {
+            return;
+        };
+        let (fifo, generation) = process.fifo(channel);
+        let at = (now + delay).max(*fifo);
+        *fifo = at;
+        let ev = Ev::Input { node, life, generation, channel, input: Box::new(input) };
+        self.queue.push(at, ev);
+    }
+
+    /// A change in the API: every watch of that kind hears of it in time.
+    pub fn publish(&mut self, source: Source, input: &Input) {
+        let held = self.api.outage;
+        for node in 0..self.nodes.len() {
+            let cut = self.nodes[node].cut;
+            let Some(process) = &mut self.nodes[node].process else {
+                continue;
+            };
+            let watch = process.watch(source);
+            if !watch.connected {
+                continue;
+            }
+            if watch.stalled || cut || held {
+                watch.backlog.push(input.clone());
+                continue;
+            }
+            let delay = self.watch_delay();
+            self.deliver(node, Channel::Watch(source), delay, input.clone());
+        }
+    }
+}
