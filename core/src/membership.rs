@@ -10,7 +10,7 @@
 //! Seeing the same Lease again is no evidence; nor is an edit by somebody else, which
 //! leaves the renewal mark as it was. What a wall clock somewhere says plays no part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::LONGEST_LEASE;
@@ -32,6 +32,9 @@ pub struct Member {
     /// When evidence of life last reached us.
     seen: Mono,
     lasts: Duration,
+    /// Heard of since we look: not merely found in a first listing, which may be the
+    /// Lease of a node that died long ago.
+    heard: bool,
 }
 
 impl Member {
@@ -46,6 +49,15 @@ impl Member {
     pub fn live(&self, now: Mono) -> bool {
         now < self.expires()
     }
+
+    /// Never live, whatever else is known.
+    pub fn absurd(&self) -> bool {
+        self.lasts.is_zero()
+    }
+
+    pub fn heard(&self) -> bool {
+        self.heard
+    }
 }
 
 /// All Leases known, live or not. Expired ones stay until their Lease is deleted:
@@ -53,6 +65,9 @@ impl Member {
 #[derive(Clone, Debug, Default)]
 pub struct Membership {
     members: BTreeMap<NodeName, Member>,
+    /// Who expires when, as far as nobody was told of it yet: with a thousand nodes
+    /// there are hundreds of renewals a second, and none may cost a look at everyone.
+    expiries: BTreeSet<(Mono, NodeName)>,
 }
 
 /// Zero, negative: never live. A year: counted as the longest we accept, or one
@@ -65,12 +80,19 @@ impl Membership {
     /// A Lease was seen. One of a node not known before counts from now: nothing
     /// tells us how old it is, and to count it as dead could make two owners.
     pub fn observe(&mut self, now: Mono, facts: LeaseFacts) {
+        self.take(now, facts, true);
+    }
+
+    fn take(&mut self, now: Mono, facts: LeaseFacts, event: bool) {
         let lasts = duration_of(&facts);
         let node = facts.node.clone();
         let Some(known) = self.members.get_mut(&node) else {
-            self.members.insert(node, Member { facts, seen: now, lasts });
+            let member = Member { facts, seen: now, lasts, heard: event };
+            self.expiries.insert((member.expires(), node.clone()));
+            self.members.insert(node, member);
             return;
         };
+        self.expiries.remove(&(known.expires(), node.clone()));
         let renewed = known.facts.renewal != facts.renewal || known.facts.instance != facts.instance;
         known.facts = facts;
         if renewed {
@@ -79,34 +101,36 @@ impl Membership {
         } else {
             // Somebody's edit: it may shorten a life, never lengthen it.
             known.lasts = known.lasts.min(lasts);
+            self.expiries.insert((known.expires(), node));
         }
     }
 
     /// A complete listing: who is not in it is gone.
     pub fn replace(&mut self, now: Mono, all: Vec<LeaseFacts>) {
-        let mut kept = BTreeMap::new();
-        for facts in &all {
-            if let Some((node, member)) = self.members.remove_entry(&facts.node) {
-                kept.insert(node, member);
-            }
-        }
-        self.members = kept;
+        let listed: BTreeSet<&NodeName> = all.iter().map(|facts| &facts.node).collect();
+        let gone: Vec<NodeName> = self.members.keys().filter(|n| !listed.contains(n)).cloned().collect();
+        gone.iter().for_each(|node| self.remove(node));
         for facts in all {
-            self.observe(now, facts);
+            self.take(now, facts, false);
         }
     }
 
     /// Deleted: its holder left after withdrawing, or its Node is no more. Either
     /// way there is nothing to wait for.
     pub fn remove(&mut self, node: &NodeName) {
-        self.members.remove(node);
+        if let Some(member) = self.members.remove(node) {
+            self.expiries.remove(&(member.expires(), node.clone()));
+        }
     }
 
     pub fn evidence(&mut self, now: Mono, node: &NodeName, evidence: Evidence) {
         if let Some(member) = self.members.get_mut(node) {
+            self.expiries.remove(&(member.expires(), node.clone()));
             match evidence {
                 Evidence::LeaseChanged => member.seen = now,
             }
+            member.heard = true;
+            self.expiries.insert((member.expires(), node.clone()));
         }
     }
 
@@ -118,13 +142,21 @@ impl Membership {
         self.members.iter()
     }
 
-    pub fn live(&self, now: Mono) -> impl Iterator<Item = (&NodeName, &Member)> {
-        self.members.iter().filter(move |(_, m)| m.live(now))
+    /// Who has expired by now and was not returned before.
+    pub fn take_expired(&mut self, now: Mono) -> Vec<NodeName> {
+        let mut expired = Vec::new();
+        while let Some((at, _)) = self.expiries.first()
+            && *at <= now
+            && let Some((_, node)) = self.expiries.pop_first()
+        {
+            expired.push(node);
+        }
+        expired
     }
 
-    /// When the next live member expires, if nothing is heard of it.
-    pub fn next_expiry(&self, now: Mono) -> Option<Mono> {
-        self.live(now).map(|(_, m)| m.expires()).min()
+    /// When the next member expires, if nothing is heard of it.
+    pub fn next_expiry(&self) -> Option<Mono> {
+        self.expiries.first().map(|(at, _)| *at)
     }
 }
 

@@ -64,6 +64,9 @@ pub struct OwnLease {
     backing_off: bool,
     awaited: VecDeque<(String, Mono)>,
     relisted: bool,
+    /// When the last of our writes that came back was sent: what others had written
+    /// by then has reached us as well.
+    looked: Option<Mono>,
 }
 
 impl OwnLease {
@@ -81,6 +84,7 @@ impl OwnLease {
             backing_off: false,
             awaited: VecDeque::new(),
             relisted: false,
+            looked: None,
         }
     }
 
@@ -100,7 +104,7 @@ impl OwnLease {
         };
         if facts.instance.as_ref() == Some(&self.instance) {
             if let Some(position) = self.awaited.iter().position(|(mark, _)| *mark == facts.renewal) {
-                self.awaited.drain(..=position);
+                self.looked = self.awaited.drain(..=position).map(|(_, sent)| sent).max().max(self.looked);
                 self.relisted = false;
             }
             if self.hold == (Hold::Ours { echoed: false }) {
@@ -158,6 +162,13 @@ impl OwnLease {
         let give_up = now + timeout + ANSWER_GRACE;
         self.outstanding = Some(Outstanding { seq: self.seq, content: wanted.clone(), give_up });
         Some(LeaseWrite { seq: self.seq, mode, content: wanted.clone(), timeout })
+    }
+
+    /// Somebody waits for a write of ours to come back. Failures keep their pace.
+    pub fn hurry(&mut self, now: Mono) {
+        if !self.backing_off {
+            self.next = self.next.min(now);
+        }
     }
 
     /// The answer to a write.
@@ -222,6 +233,7 @@ impl OwnLease {
             return;
         }
         // The watch was faster than the answer.
+        self.looked = self.looked.max(Some(sent));
         self.awaited.clear();
         self.relisted = false;
         if self.hold == (Hold::Ours { echoed: false }) {
@@ -262,6 +274,11 @@ impl OwnLease {
 
     fn stale_at(&self) -> Option<Mono> {
         self.awaited.front().map(|(_, sent)| *sent + self.timers.renew_deadline)
+    }
+
+    /// Our picture of the others' Leases holds everything written before then.
+    pub fn looked(&self) -> Option<Mono> {
+        self.looked
     }
 
     /// Our wish is the Lease's word.

@@ -128,12 +128,7 @@ impl Engine {
     /// said before us, as far as the kernel still has it.
     fn announced_now(&self) -> BTreeSet<Vip> {
         if self.unsynced.is_empty() {
-            return self
-                .vips
-                .iter()
-                .filter(|(v, s)| s.announced() && self.is_local(**v))
-                .map(|(v, _)| *v)
-                .collect();
+            return self.announced.clone();
         }
         let before = self.lease.seen().and_then(|l| l.announced.clone()).unwrap_or_default();
         let ours: BTreeSet<Vip> = self.kernel.ours().map(|a| a.vip()).collect();

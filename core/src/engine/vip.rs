@@ -8,6 +8,7 @@ use crate::facts::{AddrFacts, AgentConfig, LinkFacts, PoolType};
 use crate::handoff::{Ended, Handoff, Stance, Verdict, View};
 use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
 use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
+use crate::membership::Member;
 use crate::placement::Demand;
 use crate::reason::{Missing, Reason};
 use crate::time::Mono;
@@ -62,10 +63,6 @@ impl VipState {
         announcer.cancel(vip);
         self.announcing = false;
         self.rival = self.announced;
-    }
-
-    pub(super) fn announced(&self) -> bool {
-        self.announced
     }
 
     pub(super) fn reason(&self) -> Option<&Reason> {
@@ -150,6 +147,7 @@ impl Engine {
         let ours: Vec<AddrFacts> = self.kernel.of_vip(vip).filter(|a| a.ours).cloned().collect();
         if demand.is_none() && ours.is_empty() && self.vips.get(&vip).is_none_or(|s| s.changing.is_none()) {
             self.vips.remove(&vip);
+            self.announced.remove(&vip);
             self.wake.set(vip, None);
             self.announcer.cancel(vip);
             return;
@@ -169,6 +167,11 @@ impl Engine {
         let reason = self.explain(now, &state, stance, wish, &ours, remote);
         if let Some(demand) = &demand {
             self.tell(now, vip, demand, &mut state, &reason, remote);
+        }
+        if state.announced && demand.is_some() && !remote {
+            self.announced.insert(vip);
+        } else {
+            self.announced.remove(&vip);
         }
         state.reason = Some(reason);
         state.winner = self.election.winner(vip).cloned();
@@ -326,8 +329,12 @@ impl Engine {
     }
 
     fn stance(&mut self, now: Mono, vip: Vip, state: &mut VipState, wish: &Wish, held: bool) -> Stance {
+        // A Lease from the first listing may be a dead node's: nothing is given to one
+        // that was not heard of since. It is soon, or it expires.
+        let heard = |node: &NodeName| self.members.get(node).is_some_and(Member::heard);
         let announces = |node: &NodeName| {
-            self.candidacies.contains_key(node)
+            heard(node)
+                && self.candidacies.contains_key(node)
                 && self.announced_by.get(&vip).is_some_and(|n| n.contains(node))
         };
         // Nobody is served by an address under detection: there is nothing to hand
@@ -338,7 +345,8 @@ impl Engine {
             now,
             verdict: wish.verdict.clone(),
             held,
-            published: self.loss_is_published(now, vip),
+            published: self.loss_is_published(now, vip)
+                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to)),
             announces: &announces,
         };
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);

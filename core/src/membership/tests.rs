@@ -21,7 +21,7 @@ fn at(seconds: u64) -> Mono {
 }
 
 fn live(members: &Membership, now: Mono) -> Vec<&str> {
-    members.live(now).map(|(n, _)| n.as_str()).collect()
+    members.iter().filter(|(_, m)| m.live(now)).map(|(n, _)| n.as_str()).collect()
 }
 
 #[test]
@@ -30,8 +30,10 @@ fn a_first_listing_counts_from_the_listing() {
     members.replace(at(100), vec![mk_lease("a", "years ago", 10)]);
     assert_eq!(live(&members, at(109)), ["a"]);
     assert_eq!(live(&members, at(110)), [""; 0]);
-    assert_eq!(members.next_expiry(at(100)), Some(at(110)));
-    assert_eq!(members.next_expiry(at(110)), None);
+    assert_eq!(members.next_expiry(), Some(at(110)));
+    assert_eq!(members.take_expired(at(109)), []);
+    assert_eq!(members.take_expired(at(110)), [NodeName::new("a").unwrap()]);
+    assert_eq!((members.take_expired(at(111)), members.next_expiry()), (vec![], None), "said once");
 }
 
 #[test]
@@ -111,4 +113,20 @@ fn who_is_deleted_or_not_in_a_listing_is_gone_at_once() {
     // A Lease made anew starts a life of its own.
     members.observe(at(5), mk_lease("a", "r", 10));
     assert_eq!(live(&members, at(14)), ["a"]);
+}
+
+#[test]
+fn whatever_happens_each_member_has_one_expiry() {
+    let mut members = Membership::default();
+    members.observe(at(0), mk_lease("a", "r1", 10));
+    members.observe(at(1), mk_lease("a", "r2", 10));
+    members.observe(at(2), mk_lease("a", "r2", 5));
+    members.evidence(at(3), &NodeName::new("a").unwrap(), Evidence::LeaseChanged);
+    assert_eq!(members.next_expiry(), Some(at(8)));
+    members.replace(at(4), vec![mk_lease("b", "r1", 10)]);
+    assert_eq!(members.take_expired(at(60)), [NodeName::new("b").unwrap()]);
+    members.observe(at(61), mk_lease("b", "r2", 10));
+    assert_eq!(members.next_expiry(), Some(at(71)), "an expired member that comes back expires again");
+    members.remove(&NodeName::new("b").unwrap());
+    assert_eq!(members.next_expiry(), None);
 }

@@ -5,6 +5,8 @@
 
 #[path = "conformance/applies.rs"]
 mod applies;
+#[path = "conformance/builtins.rs"]
+mod builtins;
 #[path = "conformance/deletes.rs"]
 mod deletes;
 #[path = "conformance/kit.rs"]
@@ -33,7 +35,9 @@ const AT_ONCE: usize = 12;
 
 async fn run(server: &str, client: kube::Client) -> Result<()> {
     let began = Instant::now();
-    let checks = [reads::CHECKS, watches::CHECKS, writes::CHECKS, deletes::CHECKS, applies::CHECKS].concat();
+    let checks =
+        [reads::CHECKS, watches::CHECKS, writes::CHECKS, builtins::CHECKS, deletes::CHECKS, applies::CHECKS]
+            .concat();
     let outcomes = stream::iter(&checks)
         .map(|Check { name, run }| {
             let client = client.clone();
@@ -53,7 +57,7 @@ async fn run(server: &str, client: kube::Client) -> Result<()> {
         .filter_map(|(name, outcome)| outcome.as_ref().err().map(|error| format!("{name}: {error:#}")))
         .collect::<Vec<_>>();
     let took = began.elapsed();
-    println!("{server}: {} of {} checks passed in {took:.1?}", checks.len() - failed.len(), checks.len());
+    eprintln!("{server}: {} of {} checks passed in {took:.1?}", checks.len() - failed.len(), checks.len());
     ensure!(failed.is_empty(), "{server} differs:\n{}", failed.join("\n"));
     Ok(())
 }

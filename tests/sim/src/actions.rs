@@ -2,8 +2,8 @@
 //! Which of them act, and how often, is the profile's choice.
 
 use ipnet::IpNet;
-use purelb_core::IfIndex;
 use purelb_core::io::{Shutdown, Source};
+use purelb_core::{IfIndex, ObjectKey};
 
 use crate::queue::{Ev, MS, SEC, T};
 use crate::setup::Profile;
@@ -71,6 +71,8 @@ pub enum What {
     Join(usize),
     Service,
     Endpoints,
+    EndpointsOf(ObjectKey),
+    CollectSlices(ObjectKey),
     Agent,
     AgentRepaired,
 }

@@ -27,7 +27,8 @@ impl World {
     pub fn check_apply(&mut self, node: usize, op: &Op) {
         let name = self.name(node);
         let process = self.nodes[node].process.as_ref().expect("it runs");
-        if process.listed.len() < Source::ALL.len() {
+        // Told to leave, it takes what carries its mark along.
+        if process.listed.len() < Source::ALL.len() && process.stopping.is_none() {
             let refresh = match op {
                 Op::Put(spec) => {
                     self.nodes[node].kernel.find(spec.index, spec.net).is_some_and(|a| a.facts.ours)
@@ -197,11 +198,13 @@ impl World {
             };
             let from = self.now.saturating_sub(lag);
             let truth = &self.truth.vips[v];
-            // Two that join at once each see the other late: the better of the two
-            // holders is no thief, though a third may be better still.
-            let (_, order) = self.candidates(v);
-            let rank = |n: usize| order.iter().position(|c| *c == n).unwrap_or(usize::MAX);
-            let entitled = rank(node) < rank(other) || truth.was_winner_since(node, from);
+            // While members come and go each sees the others late and may be mistaken
+            // for a moment. Once the winner has been the same for longer than any
+            // view is old, nobody else may take the address.
+            let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
+            // Its other watches may still lag behind when the one of the Leases is back.
+            let missed = self.disturbed(node) && truth.objects_at >= self.trouble_since(node);
+            let entitled = flux || missed || truth.was_winner_since(node, from);
             if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",

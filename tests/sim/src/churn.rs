@@ -9,7 +9,7 @@ use purelb_core::io::{Input, Source, Update};
 use purelb_core::{IfName, ObjectKey, Vip};
 
 use crate::actions::What;
-use crate::queue::SEC;
+use crate::queue::{MS, SEC};
 use crate::setup::Layout;
 use crate::world::World;
 
@@ -49,12 +49,22 @@ impl World {
         };
         self.log(|_| format!("api: Service {service:?}"));
         self.api.services.insert(service.key.clone(), service.clone());
-        self.set_endpoints(&service.key.clone(), 0);
+        let (key, vips) = (service.key.clone(), service.vips.clone());
         self.publish(Source::Services, &Input::Services(Update::Set(service)));
-        self.refresh_truth();
+        self.objects_changed(Some(&vips));
+        // Slices follow their Service.
+        if self.now == 0 {
+            self.set_endpoints(&key, 0);
+        } else {
+            let after = self.rng.below(500 * MS);
+            self.plan(after, What::EndpointsOf(key));
+        }
     }
 
-    fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+    pub fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+        let Some(vips) = self.api.services.get(service).map(|s| s.vips.clone()) else {
+            return;
+        };
         let mut nodes = BTreeSet::new();
         for n in 0..self.nodes.len() {
             if self.rng.percent(45) {
@@ -66,7 +76,7 @@ impl World {
         self.log(|_| format!("api: {facts:?}"));
         self.api.endpoints.insert(slice, facts.clone());
         self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Set(facts)));
-        self.refresh_truth();
+        self.objects_changed(Some(&vips));
     }
 
     pub fn change_service(&mut self) {
@@ -79,20 +89,11 @@ impl World {
             (0..4, _) | (_, None) => self.create_service(),
             (4..7, Some(service)) => {
                 self.log(|_| format!("api: Service {service} deleted"));
-                self.api.services.remove(&service);
-                let slices: Vec<ObjectKey> = self
-                    .api
-                    .endpoints
-                    .values()
-                    .filter(|e| e.service == service)
-                    .map(|e| e.slice.clone())
-                    .collect();
-                self.publish(Source::Services, &Input::Services(Update::Gone(service)));
-                for slice in slices {
-                    self.api.endpoints.remove(&slice);
-                    self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
-                }
-                self.refresh_truth();
+                let vips = self.api.services.remove(&service).map(|s| s.vips);
+                self.publish(Source::Services, &Input::Services(Update::Gone(service.clone())));
+                let after = self.rng.range(100 * MS, SEC);
+                self.plan(after, What::CollectSlices(service));
+                self.objects_changed(vips.as_ref());
             }
             (roll, Some(service)) => {
                 let Some(object) = self.api.services.get_mut(&service) else {
@@ -103,11 +104,22 @@ impl World {
                 } else {
                     object.prefer_endpoints = !object.prefer_endpoints;
                 }
+                let vips = object.vips.clone();
                 let input = Input::Services(Update::Set(object.clone()));
                 self.log(|_| format!("api: {input:?}"));
                 self.publish(Source::Services, &input);
-                self.refresh_truth();
+                self.objects_changed(Some(&vips));
             }
+        }
+    }
+
+    /// The garbage collector takes away what a deleted Service left.
+    pub fn collect_slices(&mut self, service: &ObjectKey) {
+        let slices: Vec<ObjectKey> =
+            self.api.endpoints.values().filter(|e| e.service == *service).map(|e| e.slice.clone()).collect();
+        for slice in slices {
+            self.api.endpoints.remove(&slice);
+            self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
         }
     }
 

@@ -89,6 +89,8 @@ impl World {
             What::Join(node) => self.join(node),
             What::Service => self.change_service(),
             What::Endpoints => self.change_endpoints(),
+            What::EndpointsOf(service) => self.set_endpoints(&service, 0),
+            What::CollectSlices(service) => self.collect_slices(&service),
             What::Agent => self.change_agent(),
             What::AgentRepaired => self.repair_agents(),
             _ => self.perform_network(what),
@@ -208,7 +210,7 @@ impl World {
                 let name = self.nodes[node].name.clone();
                 if self.api.nodes.remove(&name).is_some() {
                     self.publish(Source::Nodes, &Input::Nodes(Update::Gone(name)));
-                    self.refresh_truth();
+                    self.objects_changed(None);
                     let collect = self.rng.range(100 * MS, 2 * SEC);
                     let uid = self.nodes[node].uid.clone();
                     self.plan(collect, What::CollectLease(node, uid));
@@ -246,7 +248,7 @@ impl World {
         };
         self.api.nodes.insert(name, facts.clone());
         self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
-        self.refresh_truth();
+        self.objects_changed(None);
     }
 
     pub fn set_vouched(&mut self, node: usize, out: bool) {
@@ -257,7 +259,7 @@ impl World {
             facts.out_of_service = out;
             let input = Input::Nodes(Update::Set(facts.clone()));
             self.publish(Source::Nodes, &input);
-            self.refresh_truth();
+            self.objects_changed(None);
         }
     }
 

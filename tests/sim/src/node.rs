@@ -40,6 +40,7 @@ pub struct Node {
     pub last_applied: Option<T>,
     pub run_out_planned: bool,
     pub disturbed_until: T,
+    pub trouble_since: T,
     /// Its picture of its own kernel may be old until then.
     pub blind_until: T,
     /// Restarted on purpose and in time: nothing of it may move until then.

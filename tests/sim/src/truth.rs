@@ -33,6 +33,8 @@ pub struct VipTruth {
     /// Who was best since when; kept for as long as a view may be old.
     pub history: VecDeque<(T, Option<usize>)>,
     pub eligible_since: Option<T>,
+    /// When an object other than a Lease last changed who may hold it.
+    pub objects_at: T,
     pub holds: [Option<Hold>; MOST_NODES],
     /// When this node last had it usable.
     pub last_usable: [Option<T>; MOST_NODES],
@@ -69,6 +71,7 @@ impl Truth {
                 winner: None,
                 history: VecDeque::from([(0, None)]),
                 eligible_since: None,
+                objects_at: 0,
                 holds: [None; MOST_NODES],
                 last_usable: [None; MOST_NODES],
                 excused_until: 0,
@@ -130,11 +133,23 @@ impl World {
     fn wish(&self, vip: Vip) -> Wish {
         let mut wish = Wish::default();
         let mut any = BTreeSet::new();
-        for service in self.api.services.values().filter(|s| s.vips.contains(&vip)) {
-            if service.pool != PoolType::Local {
-                continue;
+        let mut sharers: Vec<_> = self
+            .api
+            .services
+            .values()
+            .filter(|s| s.vips.contains(&vip) && s.pool == PoolType::Local)
+            .collect();
+        wish.wanted = !sharers.is_empty();
+        // A Service without endpoints does not take the address from its sharers.
+        if sharers.len() > 1 {
+            let served = |s: &&purelb_core::facts::ServiceFacts| {
+                !s.only_local_endpoints || !self.endpoint_nodes(&s.key).is_empty()
+            };
+            if sharers.iter().any(served) {
+                sharers.retain(served);
             }
-            wish.wanted = true;
+        }
+        for service in sharers {
             if service.only_local_endpoints {
                 let nodes = self.endpoint_nodes(&service.key);
                 any.extend(nodes.iter().cloned());
@@ -196,6 +211,17 @@ impl World {
         }
         nodes.sort_by_key(|n| truth.scores[*n]);
         (true, nodes)
+    }
+
+    /// A Service, an endpoint or a Node changed; `None`: it concerns every address.
+    pub fn objects_changed(&mut self, vips: Option<&BTreeSet<Vip>>) {
+        let now = self.now;
+        for truth in &mut self.truth.vips {
+            if vips.is_none_or(|some| some.contains(&truth.vip)) {
+                truth.objects_at = now;
+            }
+        }
+        self.refresh_truth();
     }
 
     /// After anything that can change who should hold what.

@@ -138,3 +138,17 @@ fn endpoints_restrict_who_may_win() {
     world.feed(Input::Endpoints(Update::Set(slice("peer"))));
     assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
 }
+
+#[test]
+fn whether_a_silent_peer_is_dead_is_found_out_at_once() {
+    let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
+    let ip = world.address_won_by("peer", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.ms(5_000);
+    world.peer("peer", &[&ip]);
+    // Our own renewals go out at 3.3 s steps, whatever the peer's expiry is.
+    world.ms(9_999);
+    assert!(!world.holds(&ip));
+    world.ms(1);
+    assert!(world.holds(&ip), "not with our next renewal, which may be seconds away");
+}

@@ -1,6 +1,8 @@
 //! What lets `kubectl` find its way: versions, groups and resources.
 
-use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
 
@@ -24,8 +26,48 @@ pub(crate) fn answer(kinds: &[Kind], path: &str) -> Option<Value> {
         ["apis", name] => kinds.iter().any(|kind| kind.group == *name).then(|| group(kinds, name)),
         ["api", version] => resources(kinds, "", version),
         ["apis", group, version] => resources(kinds, group, version),
+        ["openapi", "v3"] => {
+            let paths = group_paths(kinds).into_iter().map(|path| {
+                let url = json!({ "serverRelativeURL": format!("/openapi/v3/{path}") });
+                (path, url)
+            });
+            Some(json!({ "paths": paths.collect::<Map<_, _>>() }))
+        }
+        ["openapi", "v3", rest @ ..] => {
+            let path = rest.join("/");
+            group_paths(kinds).contains(&path).then(|| operations(kinds, &path))
+        }
         _ => None,
     }
+}
+
+/// `api/v1`, `apis/coordination.k8s.io/v1`.
+fn group_path(kind: &Kind) -> String {
+    let root = if kind.group.is_empty() { "api" } else { "apis" };
+    format!("{root}/{}", kind.api_version())
+}
+
+fn group_paths(kinds: &[Kind]) -> BTreeSet<String> {
+    kinds.iter().map(group_path).collect()
+}
+
+/// As much of a schema as `kubectl` needs to leave validation to the server: without it,
+/// `kubectl create -f` and `kubectl apply` give up before they send anything.
+fn operations(kinds: &[Kind], path: &str) -> Value {
+    let parameters = json!([
+        {"name": "dryRun", "in": "query", "schema": {"type": "string"}},
+        {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}},
+    ]);
+    let paths = kinds.iter().filter(|kind| group_path(kind) == path).map(|kind| {
+        let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+        let of = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+        let patch = json!({"x-kubernetes-group-version-kind": of, "parameters": parameters, "responses": {}});
+        (format!("/{path}{scope}/{}/{{name}}", kind.plural), json!({ "patch": patch }))
+    });
+    json!({
+        "openapi": "3.0.0", "info": {"title": "embedded", "version": "1"},
+        "paths": paths.collect::<Map<_, _>>(), "components": {"schemas": {}},
+    })
 }
 
 fn group(kinds: &[Kind], name: &str) -> Value {

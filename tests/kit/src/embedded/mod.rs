@@ -40,6 +40,9 @@ mod status;
 mod store;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -81,6 +84,7 @@ pub struct Builder {
     listen: SocketAddr,
     kinds: Vec<Kind>,
     log_length: usize,
+    watch_queue: usize,
     bookmark_every: Duration,
 }
 
@@ -104,6 +108,12 @@ impl Builder {
         self
     }
 
+    /// How many events a watcher may be behind before it is cut off.
+    pub fn watch_queue(mut self, events: usize) -> Self {
+        self.watch_queue = events;
+        self
+    }
+
     /// How often a watch that allows bookmarks gets one.
     pub fn bookmark_every(mut self, interval: Duration) -> Self {
         self.bookmark_every = interval;
@@ -118,7 +128,7 @@ impl Builder {
         let address = listener.local_addr().context("read the embedded API's own address")?;
         let shared = Arc::new(Shared {
             kinds: self.kinds,
-            store: Store::new(self.log_length),
+            store: Store::new(self.log_length, self.watch_queue),
             manners: WatchManners { bookmark_every: self.bookmark_every },
             requests: Mutex::default(),
         });
@@ -193,6 +203,7 @@ impl EmbeddedApi {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             kinds: KINDS.to_vec(),
             log_length: 20_000,
+            watch_queue: 4096,
             bookmark_every: Duration::from_secs(10),
         }
     }

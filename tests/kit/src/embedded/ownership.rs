@@ -368,7 +368,10 @@ fn remove_at(kind: &Kind, object: &mut Value, path: &[Step]) {
                     go(kind, &format!("{name}[]"), &mut items[at], rest);
                 }
             }
-            (Step::Member(member), Value::Array(items)) => items.retain(|item| item.to_string() != *member),
+            (Step::Member(member), Value::Array(items)) => {
+                let gone = serde_json::from_str::<Value>(member).ok();
+                items.retain(|item| Some(item) != gone.as_ref());
+            }
             _ => {}
         }
     }

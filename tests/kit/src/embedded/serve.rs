@@ -220,6 +220,10 @@ impl Asked<'_> {
     }
 
     fn json_body(&self) -> Result<Value, Refusal> {
+        let sent = header(self.headers, CONTENT_TYPE).split(';').next().unwrap_or_default();
+        if !["", "application/json"].contains(&sent.trim()) {
+            return Err(Refusal::unsupported_media_type(sent));
+        }
         let readable = |error| {
             let message =
                 format!("the object provided is unrecognized (must be of type {}): {error}", self.kind.kind);

@@ -145,10 +145,10 @@ impl Refusal {
     }
 
     pub(crate) fn unsupported_media_type(sent: &str) -> Self {
-        let accepted =
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
         let message = format!(
-            "the body of the request was in an unknown format - accepted media types include: {accepted} (sent: {sent})"
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json, application/json-patch+json, application/merge-patch+json, \
+             application/apply-patch+yaml (sent: {sent})"
         );
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }

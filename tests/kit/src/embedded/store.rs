@@ -20,10 +20,6 @@ use super::status::Refusal;
 /// from the start, as it is on a server that has been up for a while.
 const FIRST_VERSION: u64 = 1000;
 
-/// Events a watcher may be behind. One that falls further back is cut off and
-/// counted: it comes back with its last version, as with the real server.
-const WATCH_QUEUE: usize = 4096;
-
 /// An object at one version, in the form it is stored in.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -76,6 +72,9 @@ pub(crate) struct State {
     /// A watch may begin here or later.
     oldest: u64,
     watchers: Vec<Watcher>,
+    /// Events a watcher may be behind. One that falls further back is cut off and
+    /// counted: it comes back with its last version, as with the real server.
+    watch_queue: usize,
     cut_off: u64,
     pub(crate) given: Given,
 }
@@ -85,7 +84,7 @@ pub(crate) struct State {
 pub(crate) struct Store(Arc<Mutex<State>>);
 
 impl Store {
-    pub(crate) fn new(log_length: usize) -> Store {
+    pub(crate) fn new(log_length: usize, watch_queue: usize) -> Store {
         Store(Arc::new(Mutex::new(State {
             version: FIRST_VERSION,
             objects: BTreeMap::new(),
@@ -93,6 +92,7 @@ impl Store {
             log_length,
             oldest: FIRST_VERSION,
             watchers: Vec::new(),
+            watch_queue,
             cut_off: 0,
             given: Given::default(),
         })))
@@ -242,7 +242,7 @@ impl State {
 
     /// A queue of what happens from now on.
     pub(crate) fn subscribe(&mut self, storage: &str, selector: &Selector) -> mpsc::Receiver<Notice> {
-        let (queue, receiver) = mpsc::channel(WATCH_QUEUE);
+        let (queue, receiver) = mpsc::channel(self.watch_queue);
         self.watchers.push(Watcher { storage: storage.to_string(), selector: selector.clone(), queue });
         receiver
     }

@@ -24,7 +24,8 @@
 //! assert_eq!(conflicts.hits(), 0);
 //! # Ok(()) }
 //! ```
-//! Chance is drawn from the proxy's seed in the order in which requests arrive.
+//! Latency delays requests and the opening of watches, not the events of open ones;
+//! chance is drawn from the proxy's seed in the order in which requests arrive.
 
 mod counters;
 mod forward;

@@ -9,12 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::embedded::{Target, Verb};
 
+type Predicate = dyn Fn(&Target) -> bool + Send + Sync;
+
 /// Which requests a fault is for. All, by default.
 #[derive(Clone, Default)]
 pub struct Matcher {
     verbs: Vec<Verb>,
     resources: Vec<String>,
-    also: Option<Arc<dyn Fn(&Target) -> bool + Send + Sync>>,
+    also: Option<Arc<Predicate>>,
 }
 
 impl fmt::Debug for Matcher {

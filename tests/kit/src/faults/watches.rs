@@ -108,8 +108,12 @@ impl Watches {
     pub(super) fn end(&self, matcher: &Matcher, how: End) -> usize {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.open.retain(|open| !open.order.is_closed());
-        let matching = inner.open.iter().filter(|open| matcher.matches(&open.target));
-        matching.map(|open| open.order.send_replace(Order::End(how))).count()
+        let mut ended = 0;
+        for open in inner.open.iter().filter(|open| matcher.matches(&open.target)) {
+            open.order.send_replace(Order::End(how));
+            ended += 1;
+        }
+        ended
     }
 
     /// How many are open.

@@ -95,8 +95,7 @@ async fn a_field_two_managers_apply_stays_with_the_other(ctx: Ctx) -> Result<()>
 async fn anothers_field_is_a_conflict(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
     let made = apply(&ctx, &path, "one", lease(json!({"x": "1"}), Some("n"))).await?.is(201)?;
-    let said =
-        apply(&ctx, &path, "two", lease(json!({"x": "2"}), None)).await?.is_refused(409, "Conflict")?;
+    let said = apply(&ctx, &path, "two", lease(json!({"x": "2"}), None)).await?.refused(409, "Conflict")?;
     let cause = &said["details"]["causes"][0];
     ensure!(
         cause["reason"] == "FieldManagerConflict" && cause["field"] == ".metadata.annotations.x",
@@ -107,7 +106,7 @@ async fn anothers_field_is_a_conflict(ctx: Ctx) -> Result<()> {
     ensure!(message.starts_with("Apply failed with 1 conflict: conflict with \"one\""), "{said}");
     ensure!(ctx.get(&path).await?.is(200)? == made);
     let two = lease(json!({"x": "2"}), Some("m"));
-    let said = apply(&ctx, &path, "two", two).await?.is_refused(409, "Conflict")?;
+    let said = apply(&ctx, &path, "two", two).await?.refused(409, "Conflict")?;
     ensure!(said["details"]["causes"].as_array().map(Vec::len) == Some(2), "{said}");
     Ok(())
 }
@@ -119,7 +118,7 @@ async fn force_takes_the_field(ctx: Ctx) -> Result<()> {
     ensure!(now["metadata"]["annotations"] == json!({"x": "2", "y": "1"}), "{now}");
     let left = entry(&now, "one", "Apply").map(|entry| entry["fieldsV1"].clone());
     ensure!(left == Some(json!({"f:metadata": {"f:annotations": {"f:y": {}}}})), "{now}");
-    apply(&ctx, &path, "one", lease(json!({"x": "1", "y": "1"}), None)).await?.is_refused(409, "Conflict")?;
+    apply(&ctx, &path, "one", lease(json!({"x": "1", "y": "1"}), None)).await?.refused(409, "Conflict")?;
     Ok(())
 }
 
@@ -128,8 +127,7 @@ async fn an_update_takes_the_field(ctx: Ctx) -> Result<()> {
     apply(&ctx, &path, "one", lease(json!({"x": "1"}), None)).await?.is(201)?;
     let change = json!({"metadata": {"annotations": {"x": "2"}}});
     ctx.patch(&format!("{path}?fieldManager=cli"), MERGE, change).await?.is(200)?;
-    let said =
-        apply(&ctx, &path, "one", lease(json!({"x": "1"}), None)).await?.is_refused(409, "Conflict")?;
+    let said = apply(&ctx, &path, "one", lease(json!({"x": "1"}), None)).await?.refused(409, "Conflict")?;
     let message = said["details"]["causes"][0]["message"].as_str().unwrap_or_default();
     ensure!(message.starts_with("conflict with \"cli\" using coordination.k8s.io/v1"), "{said}");
     // The same value is no conflict: both own it.
@@ -142,7 +140,7 @@ async fn an_update_and_an_apply_of_one_name_are_two_managers(ctx: Ctx) -> Result
     let body = lease(json!({"x": "1"}), Some("n"));
     ctx.post(&format!("{}?fieldManager=one", ctx.leases()), body).await?.is(201)?;
     let change = lease(json!({"x": "2"}), None);
-    apply(&ctx, &path, "one", change.clone()).await?.is_refused(409, "Conflict")?;
+    apply(&ctx, &path, "one", change.clone()).await?.refused(409, "Conflict")?;
     let now = apply(&ctx, &path, "one&force=true", change).await?.is(200)?;
     ensure!(entry(&now, "one", "Apply").is_some() && entry(&now, "one", "Update").is_some(), "{now}");
     Ok(())
@@ -150,7 +148,7 @@ async fn an_update_and_an_apply_of_one_name_are_two_managers(ctx: Ctx) -> Result
 
 async fn an_apply_needs_a_manager(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
-    let said = ctx.patch(&path, APPLY, lease(json!({}), None)).await?.is_refused(422, "Invalid")?;
+    let said = ctx.patch(&path, APPLY, lease(json!({}), None)).await?.refused(422, "Invalid")?;
     ensure!(said["details"]["causes"][0]["field"] == "fieldManager", "{said}");
     Ok(())
 }
@@ -158,24 +156,24 @@ async fn an_apply_needs_a_manager(ctx: Ctx) -> Result<()> {
 async fn only_an_apply_may_force(ctx: Ctx) -> Result<()> {
     ctx.create_lease("a").await?;
     let path = format!("{}/a?force=true", ctx.leases());
-    ctx.patch(&path, MERGE, json!({})).await?.is_refused(422, "Invalid")?;
+    ctx.patch(&path, MERGE, json!({})).await?.refused(422, "Invalid")?;
     Ok(())
 }
 
 async fn an_apply_has_to_name_its_kind(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
     let nameless = json!({"metadata": {"name": "a"}});
-    apply(&ctx, &path, "one", nameless).await?.is_refused(400, "BadRequest")?;
+    apply(&ctx, &path, "one", nameless).await?.refused(400, "BadRequest")?;
     let mut other = lease(json!({}), None);
     other["metadata"]["name"] = "b".into();
-    apply(&ctx, &path, "one", other).await?.is_refused(400, "BadRequest")?;
+    apply(&ctx, &path, "one", other).await?.refused(400, "BadRequest")?;
     Ok(())
 }
 
 async fn an_apply_without_our_managed_fields(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
     let made = ctx.create_lease("a").await?;
-    apply(&ctx, &path, "one", made).await?.is_refused(400, "BadRequest")?;
+    apply(&ctx, &path, "one", made).await?.refused(400, "BadRequest")?;
     Ok(())
 }
 
@@ -185,7 +183,7 @@ async fn an_apply_at_an_old_version_conflicts(ctx: Ctx) -> Result<()> {
     apply(&ctx, &path, "one", lease(json!({"x": "2"}), None)).await?.is(200)?;
     let mut late = lease(json!({"x": "3"}), None);
     late["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
-    apply(&ctx, &path, "one", late).await?.is_refused(409, "Conflict")?;
+    apply(&ctx, &path, "one", late).await?.refused(409, "Conflict")?;
     // Where there is nothing, a version is no condition.
     let mut absent = lease(json!({}), None);
     absent["metadata"] = json!({"name": "b", "resourceVersion": "5"});
@@ -228,7 +226,7 @@ async fn conditions_have_owners_of_their_own(ctx: Ctx) -> Result<()> {
     ensure!(now["status"]["conditions"].as_array().map(Vec::len) == Some(2), "{now}");
     let now = apply(&ctx, &path, "one", condition("Ready", "False")).await?.is(200)?;
     ensure!(now["status"]["conditions"][0] == json!({"type": "Ready", "status": "False"}), "{now}");
-    apply(&ctx, &path, "two", condition("Ready", "True")).await?.is_refused(409, "Conflict")?;
+    apply(&ctx, &path, "two", condition("Ready", "True")).await?.refused(409, "Conflict")?;
     let now = apply(&ctx, &path, "one", sample(json!({"status": {}}))).await?.is(200)?;
     ensure!(now["status"]["conditions"] == json!([{"type": "Accepted", "status": "True"}]), "{now}");
     Ok(())
@@ -253,7 +251,7 @@ async fn an_ingress_list_has_one_owner(ctx: Ctx) -> Result<()> {
     let now = apply(&ctx, &path, "one", ingress(&["192.0.2.3"])).await?.is(200)?;
     let expected = json!([{"ip": "192.0.2.3", "ipMode": "VIP"}]);
     ensure!(now["status"]["loadBalancer"]["ingress"] == expected, "{now}");
-    apply(&ctx, &path, "two", ingress(&["192.0.2.9"])).await?.is_refused(409, "Conflict")?;
+    apply(&ctx, &path, "two", ingress(&["192.0.2.9"])).await?.refused(409, "Conflict")?;
     let now = apply(&ctx, &path, "one", service(json!({"status": {}}))).await?.is(200)?;
     ensure!(now["status"] == json!({"loadBalancer": {}}), "{now}");
     Ok(())
@@ -280,6 +278,6 @@ async fn ports_are_merged_by_number(ctx: Ctx) -> Result<()> {
 
 async fn a_status_of_nothing_is_not_applied(ctx: Ctx) -> Result<()> {
     let body = sample(json!({"status": {"ok": true}}));
-    apply(&ctx, &format!("{}/a/status", ctx.samples()), "one", body).await?.is_refused(404, "NotFound")?;
+    apply(&ctx, &format!("{}/a/status", ctx.samples()), "one", body).await?.refused(404, "NotFound")?;
     Ok(())
 }

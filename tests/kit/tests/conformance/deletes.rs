@@ -36,7 +36,7 @@ async fn a_deleted_service_is_shown_once_more(ctx: Ctx) -> Result<()> {
 
 async fn a_deletion_of_nothing_is_not_found(ctx: Ctx) -> Result<()> {
     for path in [ctx.leases(), ctx.services(), ctx.samples()] {
-        ctx.delete(&format!("{path}/none"), json!({})).await?.is_refused(404, "NotFound")?;
+        ctx.delete(&format!("{path}/none"), json!({})).await?.refused(404, "NotFound")?;
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ async fn a_deletion_may_demand_a_uid(ctx: Ctx) -> Result<()> {
     let made = ctx.create_lease("a").await?;
     let path = format!("{}/a", ctx.leases());
     let other = json!({"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}});
-    let said = ctx.delete(&path, other).await?.is_refused(409, "Conflict")?;
+    let said = ctx.delete(&path, other).await?.refused(409, "Conflict")?;
     ensure!(
         said["message"].as_str().unwrap_or_default().contains("the UID in the precondition (00000000-"),
         "{said}"
@@ -61,7 +61,7 @@ async fn a_deletion_may_demand_a_version(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
     let now = ctx.patch(&path, MERGE, json!({"spec": {"holderIdentity": "two"}})).await?.is(200)?;
     let at = |version: u64| json!({"preconditions": {"resourceVersion": version.to_string()}});
-    let said = ctx.delete(&path, at(version(&made)?)).await?.is_refused(409, "Conflict")?;
+    let said = ctx.delete(&path, at(version(&made)?)).await?.refused(409, "Conflict")?;
     ensure!(
         said["message"].as_str().unwrap_or_default().contains("the ResourceVersion in the precondition"),
         "{said}"
@@ -101,7 +101,7 @@ async fn an_object_that_goes_takes_no_new_finalizer(ctx: Ctx) -> Result<()> {
     let path = format!("{}/a", ctx.leases());
     ctx.delete(&path, json!({})).await?.is(200)?;
     let change = json!({"metadata": {"finalizers": ["purelb.io/one", "purelb.io/two"]}});
-    ctx.patch(&path, MERGE, change).await?.is_refused(422, "Invalid")?;
+    ctx.patch(&path, MERGE, change).await?.refused(422, "Invalid")?;
     ctx.patch(&path, MERGE, json!({"metadata": {"finalizers": null}})).await?.is(200)?;
     ctx.get(&path).await?.is(404)?;
     Ok(())
@@ -128,6 +128,6 @@ async fn a_name_can_be_used_again(ctx: Ctx) -> Result<()> {
     // What was read of the first one does not write over the second.
     let mut late = first;
     late["spec"]["holderIdentity"] = "late".into();
-    ctx.put(&path, late).await?.is_refused(409, "Conflict")?;
+    ctx.put(&path, late).await?.refused(409, "Conflict")?;
     Ok(())
 }

@@ -61,7 +61,7 @@ impl Answer {
 
     /// A refusal, with the body every refusal has.
     #[track_caller]
-    pub(crate) fn is_refused(self, code: u16, reason: &str) -> Result<Value> {
+    pub(crate) fn refused(self, code: u16, reason: &str) -> Result<Value> {
         let at = std::panic::Location::caller();
         let body = self.is(code).with_context(|| format!("line {}", at.line()))?;
         let (kind, said) = (&body["kind"], &body["reason"]);

@@ -30,11 +30,11 @@ checks![
 ];
 
 async fn a_missing_object_is_not_found(ctx: Ctx) -> Result<()> {
-    let said = ctx.get(&format!("{}/none", ctx.leases())).await?.is_refused(404, "NotFound")?;
+    let said = ctx.get(&format!("{}/none", ctx.leases())).await?.refused(404, "NotFound")?;
     ensure!(said["message"] == "leases.coordination.k8s.io \"none\" not found", "{said}");
     let details = json!({"name": "none", "group": "coordination.k8s.io", "kind": "leases"});
     ensure!(said["details"] == details, "{said}");
-    let said = ctx.get(&format!("{}/none", ctx.services())).await?.is_refused(404, "NotFound")?;
+    let said = ctx.get(&format!("{}/none", ctx.services())).await?.refused(404, "NotFound")?;
     ensure!(said["message"] == "services \"none\" not found", "{said}");
     Ok(())
 }
@@ -117,7 +117,7 @@ async fn pages_show_one_moment(ctx: Ctx) -> Result<()> {
 }
 
 async fn a_made_up_continue_token_is_refused(ctx: Ctx) -> Result<()> {
-    ctx.get(&format!("{}?limit=2&continue=nonsense", ctx.samples())).await?.is_refused(400, "BadRequest")?;
+    ctx.get(&format!("{}?limit=2&continue=nonsense", ctx.samples())).await?.refused(400, "BadRequest")?;
     Ok(())
 }
 
@@ -156,7 +156,7 @@ async fn labels_select(ctx: Ctx) -> Result<()> {
 
 async fn a_malformed_label_selector_is_refused(ctx: Ctx) -> Result<()> {
     let path = format!("{}?labelSelector={}", ctx.leases(), encode("app in web"));
-    ctx.get(&path).await?.is_refused(400, "BadRequest")?;
+    ctx.get(&path).await?.refused(400, "BadRequest")?;
     Ok(())
 }
 
@@ -192,7 +192,7 @@ async fn a_services_type_selects(ctx: Ctx) -> Result<()> {
 async fn an_unknown_field_is_refused_as_selector(ctx: Ctx) -> Result<()> {
     for path in [ctx.leases(), ctx.samples()] {
         let path = format!("{path}?fieldSelector={}", encode("spec.nothing=x"));
-        ctx.get(&path).await?.is_refused(400, "BadRequest")?;
+        ctx.get(&path).await?.refused(400, "BadRequest")?;
     }
     Ok(())
 }
@@ -217,7 +217,7 @@ async fn a_version_of_the_future_times_out(ctx: Ctx) -> Result<()> {
     let created = ctx.create_lease("a").await?;
     let future = version(&created)? + 1_000_000;
     let path = format!("{}?resourceVersion={future}&resourceVersionMatch=NotOlderThan", ctx.leases());
-    let said = ctx.get(&path).await?.is_refused(504, "Timeout")?;
+    let said = ctx.get(&path).await?.refused(504, "Timeout")?;
     ensure!(said["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge", "{said}");
     Ok(())
 }
@@ -228,7 +228,7 @@ async fn a_version_match_needs_a_version(ctx: Ctx) -> Result<()> {
         "resourceVersionMatch=Exact&resourceVersion=0",
         "resourceVersionMatch=Other&resourceVersion=5",
     ] {
-        ctx.get(&format!("{}?{query}", ctx.leases())).await?.is_refused(422, "Invalid")?;
+        ctx.get(&format!("{}?{query}", ctx.leases())).await?.refused(422, "Invalid")?;
     }
     Ok(())
 }
