@@ -32,6 +32,9 @@ pub struct Member {
     /// When evidence of life last reached us.
     seen: Mono,
     lasts: Duration,
+    /// Heard of since we look: not merely found in a first listing, which may be the
+    /// Lease of a node that died long ago.
+    heard: bool,
 }
 
 impl Member {
@@ -45,6 +48,15 @@ impl Member {
 
     pub fn live(&self, now: Mono) -> bool {
         now < self.expires()
+    }
+
+    /// Never live, whatever else is known.
+    pub fn absurd(&self) -> bool {
+        self.lasts.is_zero()
+    }
+
+    pub fn heard(&self) -> bool {
+        self.heard
     }
 }
 
@@ -68,10 +80,14 @@ impl Membership {
     /// A Lease was seen. One of a node not known before counts from now: nothing
     /// tells us how old it is, and to count it as dead could make two owners.
     pub fn observe(&mut self, now: Mono, facts: LeaseFacts) {
+        self.take(now, facts, true);
+    }
+
+    fn take(&mut self, now: Mono, facts: LeaseFacts, event: bool) {
         let lasts = duration_of(&facts);
         let node = facts.node.clone();
         let Some(known) = self.members.get_mut(&node) else {
-            let member = Member { facts, seen: now, lasts };
+            let member = Member { facts, seen: now, lasts, heard: event };
             self.expiries.insert((member.expires(), node.clone()));
             self.members.insert(node, member);
             return;
@@ -95,7 +111,7 @@ impl Membership {
         let gone: Vec<NodeName> = self.members.keys().filter(|n| !listed.contains(n)).cloned().collect();
         gone.iter().for_each(|node| self.remove(node));
         for facts in all {
-            self.observe(now, facts);
+            self.take(now, facts, false);
         }
     }
 
@@ -113,6 +129,7 @@ impl Membership {
             match evidence {
                 Evidence::LeaseChanged => member.seen = now,
             }
+            member.heard = true;
             self.expiries.insert((member.expires(), node.clone()));
         }
     }

@@ -64,6 +64,9 @@ pub struct OwnLease {
     backing_off: bool,
     awaited: VecDeque<(String, Mono)>,
     relisted: bool,
+    /// When the last of our writes that came back was sent: what others had written
+    /// by then has reached us as well.
+    looked: Option<Mono>,
 }
 
 impl OwnLease {
@@ -81,6 +84,7 @@ impl OwnLease {
             backing_off: false,
             awaited: VecDeque::new(),
             relisted: false,
+            looked: None,
         }
     }
 
@@ -100,7 +104,7 @@ impl OwnLease {
         };
         if facts.instance.as_ref() == Some(&self.instance) {
             if let Some(position) = self.awaited.iter().position(|(mark, _)| *mark == facts.renewal) {
-                self.awaited.drain(..=position);
+                self.looked = self.awaited.drain(..=position).map(|(_, sent)| sent).max().max(self.looked);
                 self.relisted = false;
             }
             if self.hold == (Hold::Ours { echoed: false }) {
@@ -222,6 +226,7 @@ impl OwnLease {
             return;
         }
         // The watch was faster than the answer.
+        self.looked = self.looked.max(Some(sent));
         self.awaited.clear();
         self.relisted = false;
         if self.hold == (Hold::Ours { echoed: false }) {
@@ -262,6 +267,11 @@ impl OwnLease {
 
     fn stale_at(&self) -> Option<Mono> {
         self.awaited.front().map(|(_, sent)| *sent + self.timers.renew_deadline)
+    }
+
+    /// Our picture of the others' Leases holds everything written before then.
+    pub fn looked(&self) -> Option<Mono> {
+        self.looked
     }
 
     /// Our wish is the Lease's word.

@@ -201,12 +201,19 @@ impl Demands {
 
     /// R10: `externalTrafficPolicy: Local` needs an endpoint on the node. Where
     /// several such Services share the address, the node should have endpoints of all
-    /// of them; if none has, one with some is better than no node at all.
+    /// of them; if none has, one with some is better than no node at all. One that has
+    /// no endpoint anywhere can be served nowhere: it does not take the address from
+    /// those it shares it with.
     fn restriction(&self, sharers: &[&ServiceFacts]) -> Restriction {
+        let served = |s: &&&ServiceFacts| !s.only_local_endpoints || !self.endpoints_of(&s.key).is_empty();
+        let mut counted: Vec<&ServiceFacts> = sharers.iter().filter(served).copied().collect();
+        if counted.is_empty() {
+            counted = sharers.to_vec();
+        }
         let mut only: Option<BTreeSet<NodeName>> = None;
         let mut any = BTreeSet::new();
         let mut prefer: Option<BTreeSet<NodeName>> = None;
-        for service in sharers {
+        for service in counted {
             if service.only_local_endpoints {
                 let nodes = self.endpoints_of(&service.key);
                 any.extend(nodes.iter().cloned());

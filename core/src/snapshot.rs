@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use crate::agents::Standing;
 use crate::facts::{ConfigProblem, PoolType};
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::io::Source;
@@ -18,6 +19,10 @@ pub struct Snapshot {
     pub instance: InstanceId,
     /// Sources not listed yet; empty = every decision is on a whole picture.
     pub unsynced: Vec<Source>,
+    /// Everything listed and our Lease written (R5).
+    pub ready: bool,
+    /// Where the node stands with its LBNodeAgent.
+    pub standing: Standing,
     pub fence: FenceView,
     pub draining: Option<String>,
     pub stopping: bool,

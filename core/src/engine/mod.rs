@@ -20,7 +20,7 @@ use crate::fence::Fence;
 use crate::ids::{NodeName, Vip};
 use crate::io::{Command, Effect, Event, Input, Op, Source, Update};
 use crate::kernel::Kernel;
-use crate::membership::Membership;
+use crate::membership::{Member, Membership};
 use crate::own_lease::OwnLease;
 use crate::placement::Demands;
 use crate::snapshot::Counters;
@@ -80,6 +80,8 @@ pub struct Engine {
     wake: Wake,
     dirty: BTreeSet<Vip>,
     members_dirty: BTreeSet<NodeName>,
+    /// Expired, while we cannot tell whether it is them or our watch.
+    doubtful: BTreeSet<NodeName>,
     links_dirty: bool,
     healthy: bool,
     dummy_requested: bool,
@@ -112,6 +114,7 @@ impl Engine {
             wake: Wake::default(),
             dirty: BTreeSet::new(),
             members_dirty: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             links_dirty: false,
             healthy: false,
             dummy_requested: false,
@@ -127,7 +130,15 @@ impl Engine {
 
     /// One input, at `now`. Call again by [`Self::deadline`] with [`Input::Tick`].
     pub fn step(&mut self, now: Mono, input: Input) -> Vec<Effect> {
-        self.take_in(now, input);
+        self.step_all(now, [input])
+    }
+
+    /// Inputs that arrived together, decided on once: a hundred answers of the kernel
+    /// cost one look at the addresses and one Lease write, not a hundred.
+    pub fn step_all(&mut self, now: Mono, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
+        for input in inputs {
+            self.take_in(now, input);
+        }
         self.settle(now);
         std::mem::take(&mut self.out)
     }
@@ -289,7 +300,13 @@ impl Engine {
                 if node == me {
                     self.own_lease_seen(now, Some(&facts));
                 }
+                let heard = |e: &Self| e.members.get(&node).is_some_and(Member::heard);
+                let heard_before = heard(self);
                 self.members.observe(now, facts);
+                // What waited for a sign of life from it can go on.
+                if heard(self) != heard_before {
+                    self.touch_all();
+                }
                 self.members_dirty.insert(node);
             }
             Update::Gone(node) => {
@@ -383,9 +400,16 @@ impl Engine {
     fn check_members(&mut self, now: Mono) {
         let mut changed = std::mem::take(&mut self.members_dirty);
         changed.extend(self.members.take_expired(now));
+        changed.append(&mut self.doubtful);
         let mut changes = Vec::new();
         for node in changed {
             let candidacy = self.candidacy(now, &node);
+            if node != self.config.node
+                && candidacy.is_some()
+                && self.members.get(&node).is_some_and(|m| !m.live(now))
+            {
+                self.doubtful.insert(node.clone());
+            }
             if self.candidacies.get(&node) == candidacy.as_ref() {
                 continue;
             }
@@ -414,10 +438,20 @@ impl Engine {
         if *node == self.config.node {
             return self.own_candidacy(now);
         }
-        let member = self.members.get(node).filter(|m| m.live(now))?;
+        let member = self.members.get(node).filter(|m| self.lives(now, m))?;
         let facts = member.facts();
         let eligible = facts.draining.is_none() && self.in_service(node);
         Some(Candidacy { subnets: facts.subnets.iter().copied().collect(), eligible })
+    }
+
+    /// A peer that we have not seen renew is dead only if we would have seen it: by the
+    /// time it must have fenced itself a write of ours had come back through the same
+    /// watch. Otherwise the silence may be our own, after a partition or a stalled
+    /// watch, and it may well hold its addresses.
+    fn lives(&self, now: Mono, member: &Member) -> bool {
+        let timers = self.config.timers;
+        let fenced = member.expires() - timers.duration.saturating_sub(timers.renew_deadline);
+        member.live(now) || (!member.absurd() && self.lease.looked().is_none_or(|at| at < fenced))
     }
 
     /// Of our own subnets count those that the others know of and that are still

@@ -21,6 +21,8 @@ impl Engine {
             node: self.config.node.clone(),
             instance: self.config.instance.clone(),
             unsynced: self.missing_sources(),
+            ready: self.ready(),
+            standing: self.agents.standing().clone(),
             fence,
             draining: self.drain.as_ref().map(|d| d.since.clone()),
             stopping: self.stop.is_some(),
@@ -41,7 +43,8 @@ impl Engine {
                 let facts = member.facts();
                 MemberView {
                     node: node.clone(),
-                    live: member.live(now),
+                    live: *node == self.config.node && member.live(now)
+                        || *node != self.config.node && self.lives(now, member),
                     expires: member.live(now).then(|| member.expires()),
                     draining: facts.draining.is_some(),
                     out_of_service: !self.in_service(node),

@@ -8,6 +8,7 @@ use crate::facts::{AddrFacts, AgentConfig, LinkFacts, PoolType};
 use crate::handoff::{Ended, Handoff, Stance, Verdict, View};
 use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
 use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
+use crate::membership::Member;
 use crate::placement::Demand;
 use crate::reason::{Missing, Reason};
 use crate::time::Mono;
@@ -328,8 +329,12 @@ impl Engine {
     }
 
     fn stance(&mut self, now: Mono, vip: Vip, state: &mut VipState, wish: &Wish, held: bool) -> Stance {
+        // A Lease from the first listing may be a dead node's: nothing is given to one
+        // that was not heard of since. It is soon, or it expires.
+        let heard = |node: &NodeName| self.members.get(node).is_some_and(Member::heard);
         let announces = |node: &NodeName| {
-            self.candidacies.contains_key(node)
+            heard(node)
+                && self.candidacies.contains_key(node)
                 && self.announced_by.get(&vip).is_some_and(|n| n.contains(node))
         };
         // Nobody is served by an address under detection: there is nothing to hand
@@ -340,7 +345,8 @@ impl Engine {
             now,
             verdict: wish.verdict.clone(),
             held,
-            published: self.loss_is_published(now, vip),
+            published: self.loss_is_published(now, vip)
+                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to)),
             announces: &announces,
         };
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);

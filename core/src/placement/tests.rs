@@ -132,6 +132,9 @@ fn affinity_prefers_and_combines() {
     let strict = ServiceFacts { only_local_endpoints: true, ..mk_service("b", &["10.0.0.1"]) };
     demands.update_services(Update::Set(strict));
     let demand = demands.of(vip("10.0.0.1")).unwrap();
-    assert_eq!(demand.restriction, Restriction::Both { only: nodes(&[]), prefer: nodes(&["n1"]) });
+    assert_eq!(demand.restriction, Restriction::Prefer(nodes(&["n1"])), "b has no endpoint yet: a stays");
+    demands.update_endpoints(Update::Set(mk_slice("t", "b", &["n2"])));
+    let demand = demands.of(vip("10.0.0.1")).unwrap();
+    assert_eq!(demand.restriction, Restriction::Both { only: nodes(&["n2"]), prefer: nodes(&["n1"]) });
     assert!(!demand.permits(&NodeName::new("n1").unwrap()));
 }

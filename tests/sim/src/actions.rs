@@ -2,8 +2,8 @@
 //! Which of them act, and how often, is the profile's choice.
 
 use ipnet::IpNet;
-use purelb_core::IfIndex;
 use purelb_core::io::{Shutdown, Source};
+use purelb_core::{IfIndex, ObjectKey};
 
 use crate::queue::{Ev, MS, SEC, T};
 use crate::setup::Profile;
@@ -71,30 +71,46 @@ pub enum What {
     Join(usize),
     Service,
     Endpoints,
+    EndpointsOf(ObjectKey),
+    CollectSlices(ObjectKey),
     Agent,
     AgentRepaired,
 }
 
 /// Everything an actor can do, by the part of the world it belongs to.
-const PLANNED: [&str; 8] = [
-    "drain", "undrain", "stop", "upgrade", "crash-quick", "reboot", "join", "resync",
-];
+const PLANNED: [&str; 8] = ["drain", "undrain", "stop", "upgrade", "crash-quick", "reboot", "join", "resync"];
 const API: [&str; 10] = [
-    "cut", "stall", "break", "outage", "slow", "errors", "lease-deleted", "lease-taken", "node-deleted", "pause",
+    "cut",
+    "stall",
+    "break",
+    "outage",
+    "slow",
+    "errors",
+    "lease-deleted",
+    "lease-taken",
+    "node-deleted",
+    "pause",
 ];
 const NETWORK: [&str; 12] = [
-    "carrier", "link-down", "flap", "own-address", "stranger", "take-by-hand", "overrun", "refuse", "mute",
-    "dummy-removed", "clock-jump", "pause",
+    "carrier",
+    "link-down",
+    "flap",
+    "own-address",
+    "stranger",
+    "take-by-hand",
+    "overrun",
+    "refuse",
+    "mute",
+    "dummy-removed",
+    "clock-jump",
+    "pause",
 ];
 const CHURN: [&str; 6] = ["service", "service", "endpoints", "endpoints", "agent", "take-by-hand"];
 const MACHINES: [&str; 4] = ["crash", "power-loss", "vouch", "crash-quick"];
 
 impl World {
     pub fn plan(&mut self, after: T, what: What) {
-        let action = Action {
-            epoch: self.epoch,
-            what,
-        };
+        let action = Action { epoch: self.epoch, what };
         self.queue.push(self.now + after, Ev::Act(Box::new(action)));
     }
 

@@ -48,21 +48,13 @@ fn facts_of(node: &NodeName, content: &LeaseContent, renewal: String) -> LeaseFa
 
 impl World {
     fn latency(&mut self) -> T {
-        let extra = if self.api.slow > 0 {
-            self.rng.below(self.api.slow)
-        } else {
-            0
-        };
+        let extra = if self.api.slow > 0 { self.rng.below(self.api.slow) } else { 0 };
         self.rng.range(MS / 2, 15 * MS) + extra
     }
 
     pub fn watch_delay(&mut self) -> T {
         let rare = if self.rng.permille(5) { 300 * MS } else { 1 };
-        let extra = if self.api.slow > 0 {
-            self.rng.below(self.api.slow)
-        } else {
-            0
-        };
+        let extra = if self.api.slow > 0 { self.rng.below(self.api.slow) } else { 0 };
         self.rng.range(MS, 25 * MS) + self.rng.below(rare) + extra
     }
 
@@ -113,11 +105,7 @@ impl World {
             result = Err(LeaseError::Timeout);
         }
         if self.nodes[node].life == life {
-            let answer = Input::LeaseWritten {
-                seq: write.seq,
-                sent_at,
-                result,
-            };
+            let answer = Input::LeaseWritten { seq: write.seq, sent_at, result };
             self.deliver(node, Channel::Answers, answer_at - self.now, answer);
         }
     }
@@ -164,11 +152,7 @@ impl World {
                 || l.facts.draining != facts.draining
                 || l.facts.duration_seconds != facts.duration_seconds
         });
-        let object = LeaseObject {
-            facts: facts.clone(),
-            applied: self.now,
-            node_uid,
-        };
+        let object = LeaseObject { facts: facts.clone(), applied: self.now, node_uid };
         self.api.leases.insert(name, object);
         self.log(|_| {
             format!(
@@ -195,8 +179,7 @@ impl World {
     pub fn send_delete(&mut self, node: usize) {
         let delay = self.latency();
         let life = self.nodes[node].life;
-        self.queue
-            .push(self.now + delay, Ev::DeleteArrives { node, life });
+        self.queue.push(self.now + delay, Ev::DeleteArrives { node, life });
     }
 
     pub fn delete_arrives(&mut self, node: usize, life: u32) {
@@ -227,13 +210,7 @@ impl World {
     pub fn send_slot(&mut self, node: usize, service: ObjectKey, vip: Vip, interface: IfName) {
         let delay = self.latency();
         let life = self.nodes[node].life;
-        let ev = Ev::SlotArrives {
-            node,
-            life,
-            service,
-            vip,
-            interface,
-        };
+        let ev = Ev::SlotArrives { node, life, service, vip, interface };
         self.queue.push(self.now + delay, ev);
     }
 
@@ -241,22 +218,13 @@ impl World {
         if !self.reachable(node) || self.rng.permille(self.api.errors) {
             // The writer tries again as long as its process lives.
             if self.nodes[node].life == life && self.nodes[node].runs() {
-                let ev = Ev::SlotArrives {
-                    node,
-                    life,
-                    service,
-                    vip,
-                    interface,
-                };
+                let ev = Ev::SlotArrives { node, life, service, vip, interface };
                 let after = self.rng.range(500 * MS, 1500 * MS);
                 self.queue.push(self.now + after, ev);
             }
             return;
         }
-        let slot = Slot {
-            node: self.nodes[node].name.clone(),
-            interface,
-        };
+        let slot = Slot { node: self.nodes[node].name.clone(), interface };
         let Some(object) = self.api.services.get_mut(&service) else {
             return;
         };
@@ -282,12 +250,7 @@ impl World {
         watch.connected = false;
         watch.stalled = false;
         watch.backlog.clear();
-        let ev = Ev::ListArrives {
-            node,
-            life,
-            source,
-            generation: watch.generation,
-        };
+        let ev = Ev::ListArrives { node, life, source, generation: watch.generation };
         let at = self.now + after + self.latency();
         self.queue.push(at, ev);
     }
@@ -306,12 +269,7 @@ impl World {
         }
         if !reachable {
             let after = self.rng.range(200 * MS, 1000 * MS);
-            let ev = Ev::ListArrives {
-                node,
-                life,
-                source,
-                generation,
-            };
+            let ev = Ev::ListArrives { node, life, source, generation };
             self.queue.push(self.now + after, ev);
             return;
         }
@@ -331,9 +289,9 @@ impl World {
             Source::NodeAgents => Input::Agents(all(&self.api.agents)),
             Source::EndpointSlices => Input::Endpoints(all(&self.api.endpoints)),
             Source::Nodes => Input::Nodes(all(&self.api.nodes)),
-            Source::Leases => Input::Leases(Update::All(
-                self.api.leases.values().map(|l| l.facts.clone()).collect(),
-            )),
+            Source::Leases => {
+                Input::Leases(Update::All(self.api.leases.values().map(|l| l.facts.clone()).collect()))
+            }
             Source::Kernel => Input::Tick,
         }
     }

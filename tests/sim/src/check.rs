@@ -27,12 +27,12 @@ impl World {
     pub fn check_apply(&mut self, node: usize, op: &Op) {
         let name = self.name(node);
         let process = self.nodes[node].process.as_ref().expect("it runs");
-        if process.listed.len() < Source::ALL.len() {
+        // Told to leave, it takes what carries its mark along.
+        if process.listed.len() < Source::ALL.len() && process.stopping.is_none() {
             let refresh = match op {
-                Op::Put(spec) => self.nodes[node]
-                    .kernel
-                    .find(spec.index, spec.net)
-                    .is_some_and(|a| a.facts.ours),
+                Op::Put(spec) => {
+                    self.nodes[node].kernel.find(spec.index, spec.net).is_some_and(|a| a.facts.ours)
+                }
                 _ => false,
             };
             if !refresh {
@@ -64,7 +64,8 @@ impl World {
         let Some(addr) = n.kernel.find(index, net) else {
             return;
         };
-        let known = addr.since + MONITOR_LAG < issued && n.blind_until <= addr.since.max(issued - MONITOR_LAG);
+        let known =
+            addr.since + MONITOR_LAG < issued && n.blind_until <= addr.since.max(issued - MONITOR_LAG);
         if !addr.facts.ours && known {
             let words = format!("{} {does} {net}, which it did not add", n.name);
             self.violate("R4", words);
@@ -78,10 +79,8 @@ impl World {
             return;
         };
         let n = &self.nodes[node];
-        let good = n
-            .kernel
-            .marked(vip)
-            .any(|a| a.facts.index == index && !a.facts.tentative && !a.facts.dad_failed);
+        let good =
+            n.kernel.marked(vip).any(|a| a.facts.index == index && !a.facts.tentative && !a.facts.dad_failed);
         let recent = self.truth.vips[i].last_usable[node]
             .is_some_and(|at| self.now < at + MONITOR_LAG || n.blind_until + MONITOR_LAG > self.now);
         if !good && !recent {
@@ -101,13 +100,8 @@ impl World {
         if how == Shutdown::Leave || self.disturbed(node) {
             return;
         }
-        let left: Vec<_> = self.nodes[node]
-            .kernel
-            .addrs
-            .iter()
-            .filter(|a| a.facts.ours)
-            .map(|a| a.facts.net)
-            .collect();
+        let left: Vec<_> =
+            self.nodes[node].kernel.addrs.iter().filter(|a| a.facts.ours).map(|a| a.facts.net).collect();
         if !left.is_empty() {
             self.violate("R4", format!("{name} stopped and left {left:?} behind"));
         } else if self.api.leases.contains_key(&self.nodes[node].name) {
@@ -122,22 +116,15 @@ impl World {
             return;
         }
         let n = &self.nodes[node];
-        let new = n
-            .kernel
-            .marked(vip)
-            .find(|a| n.segment_of(a.facts.index).is_some())
-            .map(|a| Hold {
-                since: a.since,
-                usable: !a.facts.tentative && !a.facts.dad_failed,
-                reachable: n.kernel.usable(a.facts.index),
-            });
+        let new = n.kernel.marked(vip).find(|a| n.segment_of(a.facts.index).is_some()).map(|a| Hold {
+            since: a.since,
+            usable: !a.facts.tentative && !a.facts.dad_failed,
+            reachable: n.kernel.usable(a.facts.index),
+        });
         let old = self.truth.vips[v].holds[node];
         let before = self.truth.vips[v].usable_count();
         self.truth.vips[v].holds[node] = new;
-        let (was_usable, is_usable) = (
-            old.is_some_and(|h| h.usable),
-            new.is_some_and(|h| h.usable),
-        );
+        let (was_usable, is_usable) = (old.is_some_and(|h| h.usable), new.is_some_and(|h| h.usable));
         if was_usable && !is_usable {
             self.truth.vips[v].last_usable[node] = Some(self.now);
         }
@@ -169,9 +156,7 @@ impl World {
         if self.nodes[node].legacy {
             return;
         }
-        let fresh = self.nodes[node]
-            .last_applied
-            .is_some_and(|at| self.now < at + self.setup.duration());
+        let fresh = self.nodes[node].last_applied.is_some_and(|at| self.now < at + self.setup.duration());
         if !fresh {
             let words = format!("{} adds {vip} without a live Lease", self.name(node));
             self.violate("R2", words);
@@ -180,10 +165,7 @@ impl World {
         let Some(flap) = self.nodes[node].flap else {
             return;
         };
-        let on_it = self.nodes[node]
-            .kernel
-            .marked(vip)
-            .any(|a| a.facts.index == flap.index);
+        let on_it = self.nodes[node].kernel.marked(vip).any(|a| a.facts.index == flap.index);
         if on_it && flap.life == self.nodes[node].life && self.now > flap.from + MONITOR_LAG {
             let words = format!("{vip} moves to {} while its link flaps", self.name(node));
             self.violate("R8", words);
@@ -207,12 +189,7 @@ impl World {
             self.truth.pairs.insert(key, self.now);
             self.stats.handoffs += 1;
             let at = self.now + HANDOFF_DEADLINE + HANDOFF_SLACK;
-            let ev = Ev::PairCheck {
-                vip: v,
-                a: key.1,
-                b: key.2,
-                since: self.now,
-            };
+            let ev = Ev::PairCheck { vip: v, a: key.1, b: key.2, since: self.now };
             self.queue.push(at, ev);
             let lag = if self.disturbed(node) || self.disturbed(other) {
                 self.setup.duration() + VIEW_LAG
@@ -221,11 +198,11 @@ impl World {
             };
             let from = self.now.saturating_sub(lag);
             let truth = &self.truth.vips[v];
-            // Two that join at once each see the other late: the better of the two
-            // holders is no thief, though a third may be better still.
-            let (_, order) = self.candidates(v);
-            let rank = |n: usize| order.iter().position(|c| *c == n).unwrap_or(usize::MAX);
-            let entitled = rank(node) < rank(other) || truth.was_winner_since(node, from);
+            // While members come and go each sees the others late and may be mistaken
+            // for a moment. Once the winner has been the same for longer than any
+            // view is old, nobody else may take the address.
+            let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
+            let entitled = flux || truth.was_winner_since(node, from);
             if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",
@@ -268,9 +245,7 @@ impl World {
     fn check_gap(&mut self, node: usize, v: usize) {
         let truth = &self.truth.vips[v];
         let (vip, excused) = (truth.vip, self.now < truth.excused_until);
-        let steady = truth
-            .eligible_since
-            .is_some_and(|since| since + VIEW_LAG < self.now);
+        let steady = truth.eligible_since.is_some_and(|since| since + VIEW_LAG < self.now);
         let Some(winner) = truth.winner else {
             return;
         };
@@ -308,11 +283,7 @@ impl World {
         self.nodes[node].run_out_planned = false;
         let duration = self.setup.duration();
         let own = self.nodes[node].last_applied.map(|at| at + duration);
-        let seen = self
-            .api
-            .leases
-            .get(&self.nodes[node].name)
-            .map(|l| l.applied + duration);
+        let seen = self.api.leases.get(&self.nodes[node].name).map(|l| l.applied + duration);
         if own.is_some_and(|end| end <= self.now) && !self.nodes[node].legacy {
             for v in 0..self.truth.vips.len() {
                 if self.truth.vips[v].holds[node].is_some() {
@@ -350,14 +321,8 @@ impl World {
     pub fn put_back_check(&mut self, node: usize, v: usize, removed: T) {
         let truth = &self.truth.vips[v];
         let steady = truth.winner == Some(node)
-            && truth
-                .history
-                .back()
-                .is_some_and(|(since, _)| since + VIEW_LAG < removed);
-        let runs = self.nodes[node]
-            .process
-            .as_ref()
-            .is_some_and(|p| p.stopping.is_none());
+            && truth.history.back().is_some_and(|(since, _)| since + VIEW_LAG < removed);
+        let runs = self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_none());
         if steady && runs && !self.disturbed(node) && truth.holds[node].is_none() {
             let words = format!(
                 "{} was removed from {} by hand and is not back after {} ms",

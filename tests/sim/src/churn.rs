@@ -9,7 +9,7 @@ use purelb_core::io::{Input, Source, Update};
 use purelb_core::{IfName, ObjectKey, Vip};
 
 use crate::actions::What;
-use crate::queue::SEC;
+use crate::queue::{MS, SEC};
 use crate::setup::Layout;
 use crate::world::World;
 
@@ -20,15 +20,9 @@ fn key(name: &str) -> ObjectKey {
 impl World {
     /// A Service with one or two addresses nobody has, or one that another shares.
     pub fn create_service(&mut self) {
-        let used: BTreeSet<Vip> = self
-            .api
-            .services
-            .values()
-            .flat_map(|s| s.vips.iter().copied())
-            .collect();
-        let free: Vec<usize> = (0..self.truth.vips.len())
-            .filter(|v| !used.contains(&self.truth.vips[*v].vip))
-            .collect();
+        let used: BTreeSet<Vip> = self.api.services.values().flat_map(|s| s.vips.iter().copied()).collect();
+        let free: Vec<usize> =
+            (0..self.truth.vips.len()).filter(|v| !used.contains(&self.truth.vips[*v].vip)).collect();
         let share = self.rng.percent(10);
         let all: Vec<usize> = (0..self.truth.vips.len()).collect();
         let Some(first) = self.rng.pick(if share { &all } else { &free }).copied() else {
@@ -55,12 +49,22 @@ impl World {
         };
         self.log(|_| format!("api: Service {service:?}"));
         self.api.services.insert(service.key.clone(), service.clone());
-        self.set_endpoints(&service.key.clone(), 0);
+        let key = service.key.clone();
         self.publish(Source::Services, &Input::Services(Update::Set(service)));
         self.refresh_truth();
+        // Slices follow their Service.
+        if self.now == 0 {
+            self.set_endpoints(&key, 0);
+        } else {
+            let after = self.rng.below(500 * MS);
+            self.plan(after, What::EndpointsOf(key));
+        }
     }
 
-    fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+    pub fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
+        if !self.api.services.contains_key(service) {
+            return;
+        }
         let mut nodes = BTreeSet::new();
         for n in 0..self.nodes.len() {
             if self.rng.percent(45) {
@@ -68,11 +72,7 @@ impl World {
             }
         }
         let slice = key(&format!("{}-{part}", service.name()));
-        let facts = EndpointFacts {
-            slice: slice.clone(),
-            service: service.clone(),
-            nodes,
-        };
+        let facts = EndpointFacts { slice: slice.clone(), service: service.clone(), nodes };
         self.log(|_| format!("api: {facts:?}"));
         self.api.endpoints.insert(slice, facts.clone());
         self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Set(facts)));
@@ -90,18 +90,9 @@ impl World {
             (4..7, Some(service)) => {
                 self.log(|_| format!("api: Service {service} deleted"));
                 self.api.services.remove(&service);
-                let slices: Vec<ObjectKey> = self
-                    .api
-                    .endpoints
-                    .values()
-                    .filter(|e| e.service == service)
-                    .map(|e| e.slice.clone())
-                    .collect();
-                self.publish(Source::Services, &Input::Services(Update::Gone(service)));
-                for slice in slices {
-                    self.api.endpoints.remove(&slice);
-                    self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
-                }
+                self.publish(Source::Services, &Input::Services(Update::Gone(service.clone())));
+                let after = self.rng.range(100 * MS, SEC);
+                self.plan(after, What::CollectSlices(service));
                 self.refresh_truth();
             }
             (roll, Some(service)) => {
@@ -121,6 +112,16 @@ impl World {
         }
     }
 
+    /// The garbage collector takes away what a deleted Service left.
+    pub fn collect_slices(&mut self, service: &ObjectKey) {
+        let slices: Vec<ObjectKey> =
+            self.api.endpoints.values().filter(|e| e.service == *service).map(|e| e.slice.clone()).collect();
+        for slice in slices {
+            self.api.endpoints.remove(&slice);
+            self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
+        }
+    }
+
     pub fn change_endpoints(&mut self) {
         if self.api.outage {
             return;
@@ -137,11 +138,7 @@ impl World {
         if self.setup.segments == 2 && self.setup.layout == Layout::Both {
             config.auto = AutoInterface::Pattern("eth".into());
         }
-        AgentFacts {
-            key: key("default"),
-            selector: Selector::default(),
-            config: Ok(config),
-        }
+        AgentFacts { key: key("default"), selector: Selector::default(), config: Ok(config) }
     }
 
     fn store_agent(&mut self, agent: AgentFacts) {

@@ -1,8 +1,8 @@
 //! The process around an engine: it carries effects out and brings answers back, as
 //! the real adapters do, and can be stopped, killed and started again.
 
-use purelb_core::config::EngineConfig;
 use purelb_core::Engine;
+use purelb_core::config::EngineConfig;
 use purelb_core::io::{Command, Effect, Input, Op, Shutdown, Source, Update};
 use purelb_core::{IfIndex, InstanceId, Vip};
 
@@ -84,13 +84,7 @@ impl World {
         let ops = std::mem::take(&mut process.held_ops);
         let mut inbox = std::mem::take(&mut process.inbox);
         for (issued, id, op) in ops {
-            let ev = Ev::KernelOp {
-                node,
-                life,
-                issued,
-                id,
-                op: Box::new(op),
-            };
+            let ev = Ev::KernelOp { node, life, issued, id, op: Box::new(op) };
             self.queue.push(self.now, ev);
         }
         if self.rng.percent(50) {
@@ -99,10 +93,7 @@ impl World {
         while !inbox.is_empty() && self.nodes[node].life == life {
             let pick = self.rng.below(inbox.len() as u64) as usize;
             let channel = inbox[pick].0;
-            let first = inbox
-                .iter()
-                .position(|(c, _)| *c == channel)
-                .expect("it was just picked");
+            let first = inbox.iter().position(|(c, _)| *c == channel).expect("it was just picked");
             let (_, input) = inbox.remove(first);
             self.feed(node, input);
         }
@@ -169,11 +160,7 @@ impl World {
             return;
         }
         // Timers fire late, now and then very late, never early.
-        let late = if self.rng.permille(3) {
-            self.rng.below(40 * MS)
-        } else {
-            self.rng.below(MS)
-        };
+        let late = if self.rng.permille(3) { self.rng.below(40 * MS) } else { self.rng.below(MS) };
         let process = self.nodes[node].process.as_mut().expect("it runs");
         let at = now + mono.until(deadline).as_nanos() as T + late.max(US);
         if process.wake_at.is_none_or(|planned| at < planned) {
@@ -202,8 +189,7 @@ impl World {
         self.stats.steps += 1;
         let steps = process.steps;
         let effects = process.engine.step(mono, input);
-        self.trace
-            .mix([self.now, node as u64, effects.len() as u64 + 1000 * u64::from(steps)]);
+        self.trace.mix([self.now, node as u64, effects.len() as u64 + 1000 * u64::from(steps)]);
         if steps > 1500 + 300 * self.setup.addresses.len() as u32 {
             let name = self.nodes[node].name.clone();
             self.violate("liveness", format!("{name}'s engine took {steps} steps in one second"));
@@ -235,21 +221,11 @@ impl World {
                 let process = self.nodes[node].process.as_mut().expect("it runs");
                 let at = process.kernel_queue.max(now) + delay;
                 process.kernel_queue = at;
-                let ev = Ev::KernelOp {
-                    node,
-                    life,
-                    issued: now,
-                    id,
-                    op: Box::new(op),
-                };
+                let ev = Ev::KernelOp { node, life, issued: now, id, op: Box::new(op) };
                 self.queue.push(at, ev);
             }
             Effect::Announce { id, vip, index, .. } => self.announce(node, id, vip, index),
-            Effect::WriteSlot {
-                service,
-                vip,
-                interface,
-            } => self.send_slot(node, service, vip, interface),
+            Effect::WriteSlot { service, vip, interface } => self.send_slot(node, service, vip, interface),
             Effect::Event(_) => {}
             Effect::Relist(source) => {
                 let after = self.rng.below(20 * MS);
@@ -307,10 +283,7 @@ impl World {
         if self.nodes[node].overrun {
             return;
         }
-        let dumping = self.nodes[node]
-            .process
-            .as_ref()
-            .is_some_and(|p| p.dumped || p.dumping);
+        let dumping = self.nodes[node].process.as_ref().is_some_and(|p| p.dumped || p.dumping);
         if dumping {
             let slow = if self.rng.permille(5) { 80 * MS } else { 2 * MS };
             let delay = self.rng.range(50 * US, slow);
@@ -334,7 +307,6 @@ impl World {
         let delay = self.rng.range(MS, 10 * MS);
         self.deliver(node, Channel::Monitor, delay, Input::Kernel(dump));
     }
-
 }
 
 fn note_listing(process: &mut Process, input: &Input) {

@@ -89,6 +89,8 @@ impl World {
             What::Join(node) => self.join(node),
             What::Service => self.change_service(),
             What::Endpoints => self.change_endpoints(),
+            What::EndpointsOf(service) => self.set_endpoints(&service, 0),
+            What::CollectSlices(service) => self.collect_slices(&service),
             What::Agent => self.change_agent(),
             What::AgentRepaired => self.repair_agents(),
             _ => self.perform_network(what),
@@ -277,9 +279,8 @@ impl World {
 
     /// Somebody's own address appears: any, or the very address of a service.
     pub fn stranger(&mut self) -> Option<What> {
-        let nodes: Vec<usize> = (0..self.nodes.len())
-            .filter(|n| self.nodes[*n].powered && self.nodes[*n].joined)
-            .collect();
+        let nodes: Vec<usize> =
+            (0..self.nodes.len()).filter(|n| self.nodes[*n].powered && self.nodes[*n].joined).collect();
         let node = *self.rng.pick(&nodes)?;
         let ports = self.nodes[node].ports.clone();
         let (index, segment) = *self.rng.pick(&ports)?;
@@ -374,11 +375,7 @@ impl World {
         let hard = self.rng.percent(20);
         let mut at: T = 0;
         if self.nodes[node].flap.is_none() {
-            self.nodes[node].flap = Some(Flap {
-                index,
-                from: self.now,
-                life: self.nodes[node].life,
-            });
+            self.nodes[node].flap = Some(Flap { index, from: self.now, life: self.nodes[node].life });
         }
         for _ in 0..times {
             self.plan(at, What::LinkLost(node, index, !hard));

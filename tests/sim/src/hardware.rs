@@ -23,9 +23,7 @@ pub(crate) const MONITOR_LAG: T = 400 * MS;
 impl World {
     pub fn kernel_apply(&mut self, node: usize, issued: T, op: Op) -> Result<(), String> {
         let refused = |refuses: &Option<Option<Vip>>, net: &IpNet| {
-            refuses
-                .as_ref()
-                .is_some_and(|only| only.is_none_or(|v| v == Vip::new(net.addr())))
+            refuses.as_ref().is_some_and(|only| only.is_none_or(|v| v == Vip::new(net.addr())))
         };
         match op {
             Op::Remove { index, net } => {
@@ -120,10 +118,7 @@ impl World {
                             && self.nodes[other].kernel.usable(a.facts.index)
                     })
             });
-        let addr = self.nodes[node]
-            .kernel
-            .by_token(token)
-            .expect("it was there above");
+        let addr = self.nodes[node].kernel.by_token(token).expect("it was there above");
         if taken {
             addr.facts.dad_failed = true;
         } else {
@@ -181,12 +176,7 @@ impl World {
     pub fn set_link(&mut self, node: usize, index: IfIndex, up: bool, carrier: bool) {
         let notify = self.nodes[node].kernel.set_link(index, up, carrier);
         if !notify.is_empty() {
-            self.log(|w| {
-                format!(
-                    "{}: {index:?} up={up} carrier={carrier}",
-                    w.nodes[node].name
-                )
-            });
+            self.log(|w| format!("{}: {index:?} up={up} carrier={carrier}", w.nodes[node].name));
             self.kernel_changed(node, notify);
         }
     }

@@ -84,9 +84,7 @@ impl Kernel {
     }
 
     pub fn find(&self, index: IfIndex, net: IpNet) -> Option<&Addr> {
-        self.addrs
-            .iter()
-            .find(|a| a.facts.index == index && a.facts.net == net)
+        self.addrs.iter().find(|a| a.facts.index == index && a.facts.net == net)
     }
 
     pub fn by_token(&mut self, token: u64) -> Option<&mut Addr> {
@@ -95,9 +93,7 @@ impl Kernel {
 
     /// Marked addresses of this VIP, on any link.
     pub fn marked(&self, vip: Vip) -> impl Iterator<Item = &Addr> {
-        self.addrs
-            .iter()
-            .filter(move |a| a.facts.ours && a.facts.vip() == vip)
+        self.addrs.iter().filter(move |a| a.facts.ours && a.facts.vip() == vip)
     }
 
     pub fn usable(&self, index: IfIndex) -> bool {
@@ -110,12 +106,7 @@ impl Kernel {
             return None;
         }
         let (facts, token) = (plain(index, net, false), self.token());
-        self.addrs.push(Addr {
-            facts: facts.clone(),
-            token,
-            valid_until: None,
-            since: now,
-        });
+        self.addrs.push(Addr { facts: facts.clone(), token, valid_until: None, since: now });
         Some(Input::AddressSet(facts))
     }
 
@@ -135,10 +126,8 @@ impl Kernel {
             return Err("Invalid argument (os error 22)".into());
         }
         let mut planned = Planned::default();
-        if let Some(old) = self
-            .addrs
-            .iter_mut()
-            .find(|a| a.facts.index == spec.index && a.facts.net == spec.net)
+        if let Some(old) =
+            self.addrs.iter_mut().find(|a| a.facts.index == spec.index && a.facts.net == spec.net)
         {
             // An expiry already planned looks at `valid_until` when it comes, which
             // is too late only if the end moves closer.
@@ -155,10 +144,7 @@ impl Kernel {
             return Ok(planned);
         }
         if v6
-            && self
-                .addrs
-                .iter()
-                .any(|a| a.facts.index == spec.index && a.facts.net.addr() == spec.net.addr())
+            && self.addrs.iter().any(|a| a.facts.index == spec.index && a.facts.net.addr() == spec.net.addr())
         {
             return Err("File exists (os error 17)".into());
         }
@@ -174,21 +160,12 @@ impl Kernel {
         planned.notify.push(Input::AddressSet(facts.clone()));
         planned.expire = valid_until.map(|at| (token, at));
         planned.dad = tentative.then_some(token);
-        self.addrs.push(Addr {
-            facts,
-            token,
-            valid_until,
-            since: now,
-        });
+        self.addrs.push(Addr { facts, token, valid_until, since: now });
         Ok(planned)
     }
 
     pub fn remove(&mut self, index: IfIndex, net: IpNet) -> Result<Input, String> {
-        let Some(i) = self
-            .addrs
-            .iter()
-            .position(|a| a.facts.index == index && a.facts.net == net)
-        else {
+        let Some(i) = self.addrs.iter().position(|a| a.facts.index == index && a.facts.net == net) else {
             return Err("Cannot assign requested address (os error 99)".into());
         };
         self.addrs.remove(i);
@@ -220,10 +197,7 @@ impl Kernel {
         self.addrs.retain(|a| {
             let gone = gone(a);
             if gone {
-                notify.push(Input::AddressGone {
-                    index: a.facts.index,
-                    net: a.facts.net,
-                });
+                notify.push(Input::AddressGone { index: a.facts.index, net: a.facts.net });
             }
             !gone
         });
@@ -259,13 +233,7 @@ impl Kernel {
     }
 
     pub fn default_routes(index: IfIndex) -> Vec<DefaultRoute> {
-        [Family::V4, Family::V6]
-            .map(|family| DefaultRoute {
-                family,
-                metric: 100,
-                index,
-            })
-            .into()
+        [Family::V4, Family::V6].map(|family| DefaultRoute { family, metric: 100, index }).into()
     }
 }
 
@@ -295,20 +263,14 @@ mod tests {
         let mut k = kernel();
         assert!(k.put(0, &spec("fd00::1/64")).unwrap().dad.is_some());
         assert!(k.put(0, &spec("10.0.0.1/24")).unwrap().dad.is_none());
-        let calm = AddressSpec {
-            no_dad: true,
-            ..spec("fd00::2/64")
-        };
+        let calm = AddressSpec { no_dad: true, ..spec("fd00::2/64") };
         assert!(k.put(0, &calm).unwrap().dad.is_none());
     }
 
     #[test]
     fn a_refresh_moves_the_end_and_plans_nothing_anew() {
         let mut k = kernel();
-        assert_eq!(
-            k.put(0, &spec("10.0.0.1/24")).unwrap().expire.unwrap().1,
-            6 * SEC
-        );
+        assert_eq!(k.put(0, &spec("10.0.0.1/24")).unwrap().expire.unwrap().1, 6 * SEC);
         let again = k.put(3 * SEC, &spec("10.0.0.1/24")).unwrap();
         assert!(again.expire.is_none());
         assert_eq!(k.addrs[0].valid_until, Some(9 * SEC));

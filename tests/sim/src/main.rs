@@ -41,18 +41,13 @@ fn main() -> Result<()> {
         None => None,
     };
     let mutation = match &args.without {
-        Some(text) => Some(Mutation::parse(text).with_context(|| format!("{text:?} is not one of R1 to R10"))?),
+        Some(text) => {
+            Some(Mutation::parse(text).with_context(|| format!("{text:?} is not one of R1 to R10"))?)
+        }
         None => None,
     };
     if let (Some(seed), None, None) = (args.seed, args.seconds, args.seeds) {
-        return one(
-            Job {
-                seed,
-                profile,
-                mutation,
-            },
-            &args,
-        );
+        return one(Job { seed, profile, mutation }, &args);
     }
     many(&args, profile, mutation)
 }
@@ -89,19 +84,12 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
     let most = args.seeds.unwrap_or(u64::MAX);
     let summary = run_many(base, profile, |i| i < most && Instant::now() < end);
     let took = began.elapsed().as_secs_f64();
-    println!(
-        "{}; {:.1} cluster-hours per second",
-        summary.describe(),
-        summary.hours() / took
-    );
+    println!("{}; {:.1} cluster-hours per second", summary.describe(), summary.hours() / took);
     for (seed, violation) in &summary.failed {
         println!("seed {seed}: {}: {}", violation.rule, violation.words);
     }
     if let Some((seed, _)) = summary.failed.first() {
-        let job = Job {
-            profile,
-            ..Job::seed(*seed)
-        };
+        let job = Job { profile, ..Job::seed(*seed) };
         bail!("{}", job.report(args.tail));
     }
     Ok(())
@@ -109,11 +97,7 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
 
 fn first_violation(args: &Args, base: u64, profile: Option<Profile>, mutation: Mutation) -> Result<()> {
     for tried in 0..args.seeds.unwrap_or(1000) {
-        let job = Job {
-            seed: base + tried,
-            profile,
-            mutation: Some(mutation),
-        };
+        let job = Job { seed: base + tried, profile, mutation: Some(mutation) };
         if let Some(violation) = job.run().violation {
             println!(
                 "without {}: {} after {} seed(s): {}: {}",

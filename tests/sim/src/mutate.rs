@@ -115,10 +115,7 @@ impl World {
             }
             Mutation::RenewalsNeverFail => {
                 if let Input::LeaseWritten { result, .. } = &mut input
-                    && matches!(
-                        result,
-                        Err(LeaseError::Timeout | LeaseError::Unreachable(_))
-                    )
+                    && matches!(result, Err(LeaseError::Timeout | LeaseError::Unreachable(_)))
                 {
                     let renewal = self.renewal_mark(node);
                     let name = &self.nodes[node].name;

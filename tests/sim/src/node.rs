@@ -123,10 +123,7 @@ impl Process {
     }
 
     pub fn watch(&mut self, source: Source) -> &mut Watch {
-        let i = WATCHED
-            .iter()
-            .position(|s| *s == source)
-            .expect("the kernel is no watch");
+        let i = WATCHED.iter().position(|s| *s == source).expect("the kernel is no watch");
         &mut self.watches[i]
     }
 

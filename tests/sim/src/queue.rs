@@ -145,11 +145,7 @@ pub struct Queue {
 impl Queue {
     pub fn push(&mut self, at: T, ev: Ev) {
         self.order += 1;
-        self.heap.push(Item {
-            at,
-            order: self.order,
-            ev,
-        });
+        self.heap.push(Item { at, order: self.order, ev });
     }
 
     pub fn pop(&mut self) -> Option<(T, Ev)> {

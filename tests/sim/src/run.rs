@@ -27,11 +27,7 @@ pub struct Job {
 
 impl Job {
     pub fn seed(seed: u64) -> Self {
-        Self {
-            seed,
-            profile: None,
-            mutation: None,
-        }
+        Self { seed, profile: None, mutation: None }
     }
 
     pub fn run(self) -> Outcome {
@@ -160,10 +156,7 @@ pub fn run_many(from: u64, profile: Option<Profile>, more: impl Fn(u64) -> bool 
                         if !more(i) || summary.failed.len() >= 20 {
                             return summary;
                         }
-                        let job = Job {
-                            profile,
-                            ..Job::seed(from.wrapping_add(i))
-                        };
+                        let job = Job { profile, ..Job::seed(from.wrapping_add(i)) };
                         summary.add(&job.run());
                     }
                 })

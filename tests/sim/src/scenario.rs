@@ -66,35 +66,17 @@ impl World {
     fn populate_groups(&mut self) {
         let mut ranges = Vec::new();
         for segment in 0..self.setup.segments {
-            for subnet in [
-                v4_subnet(segment, false),
-                v4_subnet(segment, true),
-                v6_subnet(segment),
-            ] {
-                ranges.push(RangeFacts {
-                    subnet,
-                    aggregation: None,
-                });
+            for subnet in [v4_subnet(segment, false), v4_subnet(segment, true), v6_subnet(segment)] {
+                ranges.push(RangeFacts { subnet, aggregation: None });
             }
         }
         let nobodys = "10.99.0.0/24".parse().expect("a prefix");
-        ranges.push(RangeFacts {
-            subnet: nobodys,
-            aggregation: None,
-        });
-        let remote = RangeFacts {
-            subnet: "172.16.0.0/24".parse().expect("a prefix"),
-            aggregation: Some(32),
-        };
-        for (name, pool, ranges) in [
-            ("local", PoolType::Local, ranges),
-            ("remote", PoolType::Remote, vec![remote]),
-        ] {
-            let group = GroupFacts {
-                name: name.into(),
-                pool,
-                ranges,
-            };
+        ranges.push(RangeFacts { subnet: nobodys, aggregation: None });
+        let remote = RangeFacts { subnet: "172.16.0.0/24".parse().expect("a prefix"), aggregation: Some(32) };
+        for (name, pool, ranges) in
+            [("local", PoolType::Local, ranges), ("remote", PoolType::Remote, vec![remote])]
+        {
+            let group = GroupFacts { name: name.into(), pool, ranges };
             self.api.groups.insert(name.into(), group);
         }
     }
@@ -142,11 +124,7 @@ impl World {
                 }
             }
         }
-        let after = if cycle == 0 {
-            self.setup.duration() + 5 * SEC
-        } else {
-            SEC
-        };
+        let after = if cycle == 0 { self.setup.duration() + 5 * SEC } else { SEC };
         self.plan(after, What::Choose);
         self.queue.push(until, Ev::NextPhase);
     }
@@ -241,12 +219,8 @@ impl World {
         // An instance whose Lease another one took is restarted by its operator.
         let name = self.nodes[node].name.clone();
         let instance = self.nodes[node].process.as_ref().map(|p| p.instance.clone());
-        let stolen = instance.is_some()
-            && self
-                .api
-                .leases
-                .get(&name)
-                .is_some_and(|l| l.facts.instance != instance);
+        let stolen =
+            instance.is_some() && self.api.leases.get(&name).is_some_and(|l| l.facts.instance != instance);
         if stolen {
             self.kill(node);
         }

@@ -28,11 +28,7 @@ impl World {
 
     fn agent_config(&self, node: usize) -> Option<&AgentConfig> {
         let labels = &self.nodes[node].labels;
-        let matching = self
-            .api
-            .agents
-            .values()
-            .filter(|a| a.selector.matches(labels));
+        let matching = self.api.agents.values().filter(|a| a.selector.matches(labels));
         let best = matching.min_by_key(|a| (a.selector.is_catch_all(), a.key.clone()))?;
         best.config.as_ref().ok()
     }
@@ -49,9 +45,7 @@ impl World {
             .filter(|l| {
                 config.interfaces.contains(&l.facts.name)
                     || match &config.auto {
-                        AutoInterface::DefaultRoute => {
-                            kernel.routes.iter().any(|r| r.index == l.facts.index)
-                        }
+                        AutoInterface::DefaultRoute => kernel.routes.iter().any(|r| r.index == l.facts.index),
                         AutoInterface::Pattern(text) => l.facts.name.as_str().contains(text.as_str()),
                         AutoInterface::None => false,
                     }
@@ -88,10 +82,8 @@ impl World {
             return;
         }
         if !live {
-            let snapshot = self.nodes[node]
-                .process
-                .as_ref()
-                .map(|p| p.engine.snapshot(self.mono(node)).fence);
+            let snapshot =
+                self.nodes[node].process.as_ref().map(|p| p.engine.snapshot(self.mono(node)).fence);
             self.violate("liveness", format!("{name} runs and has no live Lease: {snapshot:?}"));
             return;
         }
@@ -108,11 +100,7 @@ impl World {
         let (vip, winner, holders) = (truth.vip, truth.winner, truth.holders());
         let names = |nodes: &[usize]| {
             let names: Vec<&str> = nodes.iter().map(|n| self.nodes[*n].name.as_str()).collect();
-            if names.is_empty() {
-                "nobody".to_owned()
-            } else {
-                names.join(" and ")
-            }
+            if names.is_empty() { "nobody".to_owned() } else { names.join(" and ") }
         };
         let Some(winner) = winner else {
             // A draining node keeps what nobody can take.
@@ -172,18 +160,12 @@ impl World {
         let (usable, fenced) = (!addr.facts.tentative && !addr.facts.dad_failed, addr.valid_until.is_some());
         let name = n.name.clone();
         if !subnet_here || !self.interfaces(node).contains(&index) || copies != 1 {
-            self.violate(
-                "R1",
-                format!("{vip} is on the wrong interface of {name}, or {copies} times"),
-            );
+            self.violate("R1", format!("{vip} is on the wrong interface of {name}, or {copies} times"));
         } else if !fenced {
             self.violate("R3", format!("{vip} is on {name} for ever"));
         } else if !usable {
             let reason = self.reason(node, vip);
-            self.violate(
-                "liveness",
-                format!("{vip} on {name} is not past detection ({reason})"),
-            );
+            self.violate("liveness", format!("{vip} on {name} is not past detection ({reason})"));
         }
     }
 
@@ -220,11 +202,8 @@ impl World {
             .values()
             .find(|s| s.vips.contains(&vip) && s.slots.get(&vip).is_none_or(|slot| slot.node != name));
         if let Some(service) = wrong {
-            let words = format!(
-                "{name} has {vip} and Service {} says {:?}",
-                service.key,
-                service.slots.get(&vip)
-            );
+            let words =
+                format!("{name} has {vip} and Service {} says {:?}", service.key, service.slots.get(&vip));
             self.violate("R11", words);
         }
     }

@@ -111,10 +111,7 @@ pub fn v4_subnet(segment: usize, extra: bool) -> IpNet {
 }
 
 pub fn v6_subnet(segment: usize) -> IpNet {
-    net(
-        IpAddr::V6(Ipv6Addr::new(0xfd00, segment as u16, 0, 0, 0, 0, 0, 0)),
-        64,
-    )
+    net(IpAddr::V6(Ipv6Addr::new(0xfd00, segment as u16, 0, 0, 0, 0, 0, 0)), 64)
 }
 
 pub fn net(ip: IpAddr, bits: u8) -> IpNet {
@@ -204,16 +201,8 @@ impl Setup {
             let segment = rng.below(segments as u64) as usize;
             let host = rng.range(100, 250) as u8;
             let (ip, local, segment) = match rng.below(20) {
-                0..9 => (
-                    Ipv4Addr::new(10, segment as u8, 0, host).into(),
-                    true,
-                    Some(segment),
-                ),
-                9..11 => (
-                    Ipv4Addr::new(10, segment as u8, 1, host).into(),
-                    true,
-                    Some(segment),
-                ),
+                0..9 => (Ipv4Addr::new(10, segment as u8, 0, host).into(), true, Some(segment)),
+                9..11 => (Ipv4Addr::new(10, segment as u8, 1, host).into(), true, Some(segment)),
                 11..17 => (
                     Ipv6Addr::new(0xfd00, segment as u16, 0, 0, 0, 0, 0, u16::from(host)).into(),
                     true,
@@ -225,11 +214,7 @@ impl Setup {
             };
             let vip = Vip::new(ip);
             if seen.insert(vip) {
-                all.push(Address {
-                    vip,
-                    local,
-                    segment,
-                });
+                all.push(Address { vip, local, segment });
             }
         }
         all

@@ -9,10 +9,7 @@ pub struct Trace {
 
 impl Trace {
     pub fn new(text: bool) -> Self {
-        Self {
-            hash: 0xcbf2_9ce4_8422_2325,
-            lines: text.then(Vec::new),
-        }
+        Self { hash: 0xcbf2_9ce4_8422_2325, lines: text.then(Vec::new) }
     }
 
     /// Mixes one event's numbers into the hash (FNV-1a over 64-bit words).

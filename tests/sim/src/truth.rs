@@ -130,11 +130,23 @@ impl World {
     fn wish(&self, vip: Vip) -> Wish {
         let mut wish = Wish::default();
         let mut any = BTreeSet::new();
-        for service in self.api.services.values().filter(|s| s.vips.contains(&vip)) {
-            if service.pool != PoolType::Local {
-                continue;
+        let mut sharers: Vec<_> = self
+            .api
+            .services
+            .values()
+            .filter(|s| s.vips.contains(&vip) && s.pool == PoolType::Local)
+            .collect();
+        wish.wanted = !sharers.is_empty();
+        // A Service without endpoints does not take the address from its sharers.
+        if sharers.len() > 1 {
+            let served = |s: &&purelb_core::facts::ServiceFacts| {
+                !s.only_local_endpoints || !self.endpoint_nodes(&s.key).is_empty()
+            };
+            if sharers.iter().any(served) {
+                sharers.retain(served);
             }
-            wish.wanted = true;
+        }
+        for service in sharers {
             if service.only_local_endpoints {
                 let nodes = self.endpoint_nodes(&service.key);
                 any.extend(nodes.iter().cloned());
@@ -175,10 +187,7 @@ impl World {
     }
 
     fn draining(&self, node: usize) -> bool {
-        self.api
-            .leases
-            .get(&self.nodes[node].name)
-            .is_some_and(|l| l.facts.draining.is_some())
+        self.api.leases.get(&self.nodes[node].name).is_some_and(|l| l.facts.draining.is_some())
     }
 
     /// Best first. `wanted` = false: no Service has it.
@@ -190,11 +199,7 @@ impl World {
         }
         let mut nodes: Vec<usize> = (0..self.nodes.len())
             .filter(|n| self.covers(*n, truth.vip) && !self.draining(*n))
-            .filter(|n| {
-                wish.only
-                    .as_ref()
-                    .is_none_or(|only| only.contains(&self.nodes[*n].name))
-            })
+            .filter(|n| wish.only.as_ref().is_none_or(|only| only.contains(&self.nodes[*n].name)))
             .collect();
         if let Some(prefer) = &wish.prefer
             && nodes.iter().any(|n| prefer.contains(&self.nodes[*n].name))

@@ -110,42 +110,21 @@ impl World {
 
     fn dispatch(&mut self, ev: Ev) {
         match ev {
-            Ev::Input {
-                node,
-                life,
-                generation,
-                channel,
-                input,
-            } => self.input_arrives(node, life, generation, channel, *input),
+            Ev::Input { node, life, generation, channel, input } => {
+                self.input_arrives(node, life, generation, channel, *input)
+            }
             Ev::Wake { node, life } => self.wake(node, life),
-            Ev::LeaseArrives {
-                node,
-                life,
-                sent,
-                sent_at,
-                write,
-            } => self.lease_arrives(node, life, sent, sent_at, *write),
+            Ev::LeaseArrives { node, life, sent, sent_at, write } => {
+                self.lease_arrives(node, life, sent, sent_at, *write)
+            }
             Ev::DeleteArrives { node, life } => self.delete_arrives(node, life),
-            Ev::SlotArrives {
-                node,
-                life,
-                service,
-                vip,
-                interface,
-            } => self.slot_arrives(node, life, service, vip, interface),
-            Ev::ListArrives {
-                node,
-                life,
-                source,
-                generation,
-            } => self.list_arrives(node, life, source, generation),
-            Ev::KernelOp {
-                node,
-                life,
-                issued,
-                id,
-                op,
-            } => self.kernel_op(node, life, issued, id, *op),
+            Ev::SlotArrives { node, life, service, vip, interface } => {
+                self.slot_arrives(node, life, service, vip, interface)
+            }
+            Ev::ListArrives { node, life, source, generation } => {
+                self.list_arrives(node, life, source, generation)
+            }
+            Ev::KernelOp { node, life, issued, id, op } => self.kernel_op(node, life, issued, id, *op),
             Ev::Dump { node, life } => self.dump(node, life),
             Ev::Expire { node, token } => self.expire(node, token),
             Ev::DadDone { node, token } => self.dad_done(node, token),
@@ -174,11 +153,7 @@ impl World {
     pub fn violate(&mut self, rule: &'static str, words: String) {
         if self.violation.is_none() {
             self.log(|_| format!("VIOLATION of {rule}: {words}"));
-            self.violation = Some(Violation {
-                rule,
-                words,
-                at: self.now,
-            });
+            self.violation = Some(Violation { rule, words, at: self.now });
         }
     }
 
@@ -216,13 +191,7 @@ impl World {
         let (fifo, generation) = process.fifo(channel);
         let at = (now + delay).max(*fifo);
         *fifo = at;
-        let ev = Ev::Input {
-            node,
-            life,
-            generation,
-            channel,
-            input: Box::new(input),
-        };
+        let ev = Ev::Input { node, life, generation, channel, input: Box::new(input) };
         self.queue.push(at, ev);
     }
 
