@@ -16,7 +16,7 @@ pub mod io;
 mod kernel;
 mod membership;
 mod own_lease;
-mod placement;
+pub mod placement;
 pub mod pools;
 pub mod reason;
 pub mod snapshot;
