@@ -306,7 +306,7 @@ fn start_allocator(programs: &Path, kubeconfig: &Path, directory: &Path) -> Resu
     let log = std::fs::File::create(directory.join("allocator.log"))?;
     Command::new(programs.join("purelb-allocator"))
         .env("KUBECONFIG", kubeconfig)
-        .env("PURELB_METRICS_LISTEN", "127.0.0.1:0")
+        .env("PURELB_METRICS_ADDRESS", "127.0.0.1:0")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
