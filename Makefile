@@ -21,7 +21,7 @@ test-fast: ## unit, property and simulation tests
 	tests/run.sh unit sim
 
 sim: ## more simulated clusters: make sim SECONDS=600
-	cargo run --locked --quiet --release -p purelb-sim -- --seconds $(SECONDS)
+	cargo run --locked --quiet --profile sim -p purelb-sim -- --seconds $(SECONDS)
 
 bench: ## figures beside the plain way, and ratios
 	cargo bench --locked -p purelb-core

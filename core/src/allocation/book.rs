@@ -33,6 +33,14 @@ pub struct GiveBack {
     pub ip: Option<Vip>,
 }
 
+/// Whether it is known how a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sure {
+    Yes,
+    /// It may still arrive: what it would give stays taken.
+    No,
+}
+
 /// Everything the allocator knows and decides on.
 #[derive(Clone, Debug)]
 pub struct Allocations {
@@ -175,10 +183,10 @@ impl Allocations {
 
     /// The decision was carried out, or could not be. `observe` what is there now
     /// before this.
-    pub fn settled(&mut self, key: &ObjectKey) {
+    pub fn settled(&mut self, key: &ObjectKey, sure: Sure) {
         let Some(entry) = self.services.get_mut(key) else { return };
         entry.busy = false;
-        if entry.ask.whose == Whose::Ours && !entry.ask.held.is_empty() {
+        if sure == Sure::Yes && entry.ask.whose == Whose::Ours && !entry.ask.held.is_empty() {
             entry.goal.clone_from(&entry.ask.held);
         }
         if std::mem::take(&mut entry.again) {

@@ -29,7 +29,7 @@ mod facts;
 mod live;
 mod refusal;
 
-pub use book::{Allocations, GiveBack};
+pub use book::{Allocations, GiveBack, Sure};
 pub use decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
 pub use facts::{GroupSource, GroupSpec, ServiceAsk, Told, Whose};
 pub use live::LiveSubnets;

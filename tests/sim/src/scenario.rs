@@ -44,6 +44,7 @@ impl World {
                 overrun: false,
                 mute: false,
                 last_applied: None,
+                back_at: 0,
                 run_out_planned: false,
                 disturbed_until: 0,
                 trouble_since: 0,

@@ -205,7 +205,7 @@ impl World {
                     self.book.busy(&key);
                     let answer = (self.provider)(&question);
                     self.book.answer(&key, question, answer);
-                    self.book.settled(&key);
+                    self.book.settled(&key, Sure::Yes);
                 }
             }
         }
@@ -239,7 +239,7 @@ impl World {
         }
         self.events.extend(change.notes.iter().map(|note| format!("{}: {key}", note.kind.as_str())));
         self.book.observe(ask.clone());
-        self.book.settled(key);
+        self.book.settled(key, Sure::Yes);
     }
 
     /// No address is with two Services that did not agree, and the ledger says what
