@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::backoff::{Backoff, up_to};
 use super::failure::Failure;
-use super::kind::{Event, Item, Kind, Page, Read};
+use super::kind::{Event, Item, Kind, Page, Read, cut_annotations};
 use super::lane::Lane;
 use super::stream::{Lines, Next};
 use super::tuning::Tuning;
@@ -180,7 +180,8 @@ impl<K: Kind> Follower<K> {
 
     fn read(&mut self, item: Item<K::Object>) -> Option<(K::Key, Read<K::Facts>)> {
         match item {
-            Item::Object(object) => {
+            Item::Object(mut object) => {
+                cut_annotations(object.meta_mut());
                 let key = self.kind.key(object.meta())?;
                 let read = self.kind.read(&key, &object);
                 Some((key, read))

@@ -118,6 +118,20 @@ fn item<T: DeserializeOwned>(value: Value) -> Item<T> {
     }
 }
 
+/// All annotations of an object together may have this much.
+const LONGEST_ANNOTATION: usize = 256 << 10;
+
+/// No real server stores longer ones; whatever they are, reading them must not take
+/// the time that a renewal needs.
+pub(crate) fn cut_annotations(meta: &mut ObjectMeta) {
+    for text in meta.annotations.iter_mut().flat_map(|a| a.values_mut()) {
+        if text.len() > LONGEST_ANNOTATION {
+            text.truncate(text.floor_char_boundary(LONGEST_ANNOTATION));
+            text.shrink_to_fit();
+        }
+    }
+}
+
 /// One line of a watch.
 pub(crate) enum Event<T> {
     Set(Item<T>),

@@ -5,7 +5,9 @@ use purelb_api::names;
 use purelb_core::io::{LeaseMode, Source};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, SYSTEM, Seen, allocated, change, create, mk_agent, mk_group, mk_lease, quick};
+use crate::bench::{
+    Bench, SOON, SYSTEM, Seen, allocated, change, create, mk_agent, mk_group, mk_lease, mk_write, quick,
+};
 
 const MANY: usize = 10 << 20;
 
@@ -53,7 +55,10 @@ async fn annotations_of_ten_megabytes() -> Result<()> {
     change(&bench.admin, &json!({"apiVersion": note["apiVersion"], "kind": note["kind"],
         "metadata": {"name": "purelb-node-node-1", "namespace": SYSTEM, "annotations": note["metadata"]["annotations"]}}))
     .await?;
-    bench.write(2, LeaseMode::Renew).await?.unwrap();
+    let mut patient = mk_write(2, LeaseMode::Renew);
+    patient.timeout = SOON;
+    bench.handle.write_lease(patient);
+    bench.answer(2).await?.unwrap();
     Ok(())
 }
 
