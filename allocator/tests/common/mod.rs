@@ -1,5 +1,7 @@
 //! What the tests of the allocator share: objects, and ways to wait for them.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -168,6 +170,17 @@ impl Cluster {
             let events = self.events(key).await.map_err(|e| e.to_string())?;
             let found = events.iter().filter(|(r, _)| r == reason).count();
             if found == count { Ok(()) } else { Err(format!("{events:?}")) }
+        })
+        .await
+    }
+
+    /// Waits until so many Services of a namespace have addresses.
+    pub async fn until_count(&self, namespace: &str, count: usize) -> Result<()> {
+        eventually(&format!("{count} Services of {namespace} have addresses"), PATIENCE, || async {
+            let list =
+                self.services(namespace).list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let have = list.items.iter().filter(|s| !state_of(s).ips.is_empty()).count();
+            if have >= count { Ok(()) } else { Err(format!("{have} of {}", list.items.len())) }
         })
         .await
     }
