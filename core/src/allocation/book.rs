@@ -361,7 +361,7 @@ impl Allocations {
         self.give_backs.extend(group.map(|group| GiveBack { group, service: key.clone(), ip: None }));
     }
 
-    fn is_provided(&self, name: &GroupName) -> bool {
+    pub(super) fn is_provided(&self, name: &GroupName) -> bool {
         self.groups.get(name).is_some_and(|spec| matches!(spec.source, GroupSource::Provider))
     }
 }

@@ -41,9 +41,13 @@ impl Allocations {
         if let Some(group) = self.pools().group_of(*first) {
             return Ok(group.clone());
         }
-        // In no range of ours: a provider may know it, and so may the group that
-        // gave the Service the address before its range was taken out.
-        Ok(current.filter(|_| ask.held.contains(first)).unwrap_or(&by_rules).clone())
+        // In no range of ours: the group that gave the Service the address before its
+        // range was taken out, or a provider may know it.
+        match current.filter(|_| ask.held.contains(first)) {
+            Some(current) => Ok(current.clone()),
+            None if self.is_provided(&by_rules) => Ok(by_rules),
+            None => Err(Refusal::AddressNowhere { ip: *first }),
+        }
     }
 
     fn by_rules(&self, ask: &ServiceAsk) -> Result<GroupName, Refusal> {

@@ -11,6 +11,8 @@ pub enum Refusal {
     Pools(#[from] AllocateError),
     #[error("{0}")]
     BadAddresses(String),
+    #[error("address {ip} is not in a pool of any ServiceGroup")]
+    AddressNowhere { ip: Vip },
     #[error("purelb.io/service-group: {text:?} is not the name of a ServiceGroup")]
     BadGroupName { text: String },
     #[error("ServiceGroup {group} is not in use: {problem}")]
@@ -33,6 +35,7 @@ impl Refusal {
         match self {
             Self::Pools(error) => error.reason(),
             Self::BadAddresses(_) => "bad_addresses",
+            Self::AddressNowhere { .. } => "out_of_pool",
             Self::BadGroupName { .. } => "bad_group_name",
             Self::GroupInvalid { .. } => "group_invalid",
             Self::GroupClosed { .. } => "group_closed",
@@ -69,7 +72,7 @@ impl Refusal {
                 | AllocateError::Exhausted { group, .. }
                 | AllocateError::OutOfPool { group, .. } => Some(group),
             },
-            Self::BadAddresses(_) | Self::BadGroupName { .. } => None,
+            Self::BadAddresses(_) | Self::AddressNowhere { .. } | Self::BadGroupName { .. } => None,
             Self::GroupInvalid { group, .. }
             | Self::GroupClosed { group, .. }
             | Self::NamespaceBound { group, .. }
