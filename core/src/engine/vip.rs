@@ -535,6 +535,17 @@ impl Engine {
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
         let again = released && state.announced && wish.verdict == Verdict::Mine;
         let first = !state.announced && !state.announcing;
+        // Another node wins: to announce now would draw clients away from it. That we
+        // have the address is said all the same, for its duplicate detection, and so
+        // that it announces once more when we let go.
+        if first && matches!(wish.verdict, Verdict::Peer(_)) {
+            state.announced = true;
+            return;
+        }
+        // Whether what an earlier run left is ours is not known yet.
+        if first && self.lease.confirmed().is_none() {
+            return;
+        }
         if (first || again)
             && let Some(interface) = self.kernel.name_of(shown.index).cloned()
         {

@@ -45,6 +45,8 @@ fn leftovers_are_not_given_to_a_peer_that_may_be_dead() {
     world.api = Some(Ok(()));
     world.ms(9_000);
     assert!(world.holds(&ip), "its Lease lists the address and nothing was heard of it");
+    assert_eq!(world.announcements(&ip), 0, "clients are not drawn away from a node that may live");
+    assert!(world.lease.as_ref().unwrap().announced.contains(&vip(&ip)), "and it can know that we have it");
     world.ms(2_000);
     assert_eq!(world.reason(&ip), Reason::Announcing { interface: ifname("eth0") });
     let mut world = restarted(vec![mk_peer("me", 7, &[&ip]), mk_peer("peer", 1, &[&ip])], &ip);
