@@ -33,8 +33,9 @@ pub struct Finding {
 }
 
 impl Row for Finding {
-    const COLUMNS: &'static [Column] =
-        &[column("LEVEL"), column("OBJECT"), column("FIELD"), column("MESSAGE"), wide("FILE")];
+    fn columns() -> Vec<Column> {
+        [column("LEVEL"), column("OBJECT"), column("FIELD"), column("MESSAGE"), wide("FILE")].to_vec()
+    }
 
     fn cells(&self) -> Vec<Cell> {
         let level = match self.level {
