@@ -54,6 +54,14 @@ impl Daemon {
 }
 
 impl Running {
+    /// Starts it without naming a daemon: the arguments say which.
+    pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        let mut command = Command::new(purelbctl(crate::Profile::Same)?);
+        command.args(arguments).env_remove("KUBECONFIG").envs(environment.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Self { child: command.spawn().context("starting purelbctl")? })
+    }
+
     pub fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
     }
