@@ -7,7 +7,8 @@ use anyhow::Result;
 use futures::StreamExt;
 use kube::api::ListParams;
 use purelb_kit::controlplane::ServiceAccount;
-use purelb_kit::faults::Proxy;
+use purelb_kit::embedded::Verb;
+use purelb_kit::faults::{Counters, Proxy};
 use purelb_kit::wait::eventually;
 use serde_json::json;
 
@@ -70,10 +71,22 @@ async fn a_burst_is_served_as_fast_as_it_is_created() -> Result<()> {
             served.as_millis()
         );
         c.events_of(&format!("burst/s{from:05}"), "AddressAssigned", 1).await?;
-        let after = proxy.counters();
+        let made = |verb: Verb, resource: &str| {
+            let of = |all: &Counters| all.forwarded.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
+            of(&proxy.counters()) - of(&before)
+        };
+        let [object, own_status] =
+            ["services", "services/status"].map(|resource| made(Verb::Patch, resource));
+        let (events, status) = (made(Verb::Create, "events"), made(Verb::Patch, "servicegroups/status"));
         println!(
-            "figure: API requests of the allocator for {count} Services | 3 per Service | {before:?} -> {after:?}"
+            "figure: writes for {count} Services: object, status, event; group status | {count}, {count}, {count}; merged | {object}, {own_status}, {events}; {status}"
         );
+        // Exactly one each: a conflict would have cost a second one, and a read.
+        let count = u64::try_from(count)?;
+        assert_eq!((object, own_status), (count, count));
+        assert_eq!(made(Verb::Get, "services"), 0, "nothing was read back");
+        assert!(events <= count + 1, "one event each, and the group's own: {events}");
+        assert!(status < count / 4, "group statuses are merged: {status}");
     }
     assert!(!allocator.log().contains("refuses"), "{}", allocator.log());
     allocator.stop().await

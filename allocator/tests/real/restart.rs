@@ -31,7 +31,10 @@ async fn five_thousand_services_keep_their_addresses() -> Result<()> {
             let c = c.clone();
             async move {
                 let service = fixtures::service("many", &format!("s{i:05}"));
-                let service = fixtures::allocated(service, "default", "local");
+                let mut service = fixtures::allocated(service, "default", "local");
+                // A cluster has fewer node ports than that.
+                let spec = service.spec.get_or_insert_default();
+                spec.allocate_load_balancer_node_ports = Some(false);
                 // Not the lowest ones: an allocator that forgets would pick others.
                 let ip = std::net::Ipv4Addr::from(u32::from(std::net::Ipv4Addr::new(10, 0, 100, 1)) + i * 3);
                 fixtures::create_with_ingress(&c.client, &service, &[ip.into()]).await.map(drop)

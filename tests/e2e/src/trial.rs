@@ -43,7 +43,8 @@ impl Trial {
     pub async fn until_answered_by(&self, fits: impl Fn(&str) -> bool) -> Result<()> {
         eventually("every address is answered by whom we expect", PATIENCE, || {
             let report = self.prober.report();
-            let owners: Vec<_> = self.vips.iter().map(|v| report.vip(*v).owner().map(str::to_owned)).collect();
+            let owners: Vec<_> =
+                self.vips.iter().map(|v| report.vip(*v).owner().map(str::to_owned)).collect();
             let good = owners.iter().all(|o| o.as_deref().is_some_and(&fits));
             async move { if good { Ok(()) } else { Err(owners) } }
         })
@@ -64,7 +65,8 @@ impl Trial {
     /// how long after the fault.
     pub async fn taken_over(&self, vip: IpAddr, from: &str) -> Result<(String, Duration)> {
         eventually(&format!("{vip} is taken over"), PATIENCE, || {
-            let found = taken(&self.kernel, vip, from, self.at).ok_or_else(|| format!("{:?}", self.timeline(vip)));
+            let found =
+                taken(&self.kernel, vip, from, self.at).ok_or_else(|| format!("{:?}", self.timeline(vip)));
             async { found }
         })
         .await

@@ -43,7 +43,13 @@ async fn a_deleted_lease_is_made_anew() -> Result<()> {
     row(
         "own Lease deleted by hand",
         "made anew; settled < 2 s",
-        &format!("new Lease after {}, settled after {}, {} lost; {}", millis(again), millis(settled), report.lost(), seen.timelines()?),
+        &format!(
+            "new Lease after {}, settled after {}, {} lost; {}",
+            millis(again),
+            millis(settled),
+            report.lost(),
+            seen.timelines()?
+        ),
         settled < Duration::from_secs(2),
     );
     Ok(())
@@ -109,7 +115,12 @@ async fn a_node_that_is_deleted_or_vouched_down_is_out_at_once() -> Result<()> {
     row(
         "Node deleted",
         "out at once (< 1 s); the Lease is collected",
-        &format!("taken after {}, {} lost, Lease gone after {}", millis(worst), report.lost(), millis(collected)),
+        &format!(
+            "taken after {}, {} lost, Lease gone after {}",
+            millis(worst),
+            report.lost(),
+            millis(collected)
+        ),
         worst < Duration::from_secs(1),
     );
     // A Node of that name again, with another UID: it takes part again.

@@ -13,7 +13,12 @@ use serde_json::json;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// When the first kernel had the address, and when the wire heard of it.
-async fn served(kernel: &AddressWatch, wire: &Observer, vip: IpAddr, sent: Mono) -> Result<(Duration, Duration)> {
+async fn served(
+    kernel: &AddressWatch,
+    wire: &Observer,
+    vip: IpAddr,
+    sent: Mono,
+) -> Result<(Duration, Duration)> {
     eventually(&format!("{vip} is announced"), PATIENCE, || {
         let events = kernel.events(vip);
         let there = events.iter().find(|e| e.change == Change::Set).map(|e| e.at.since(sent));
@@ -101,8 +106,14 @@ async fn a_remote_pool_is_on_every_dummy() -> Result<()> {
         cluster
             .until(&format!("{ip} is on every dummy"), PATIENCE, || {
                 for node in cluster.lab.nodes() {
-                    let address = node.address(ip).map_err(|e| e.to_string())?.ok_or(format!("not on {}", node.name()))?;
-                    if address.dev != "kube-lb0" || address.net.prefix_len() != length || address.valid.is_some() {
+                    let address = node
+                        .address(ip)
+                        .map_err(|e| e.to_string())?
+                        .ok_or(format!("not on {}", node.name()))?;
+                    if address.dev != "kube-lb0"
+                        || address.net.prefix_len() != length
+                        || address.valid.is_some()
+                    {
                         return Err(format!("{address:?}"));
                     }
                 }
