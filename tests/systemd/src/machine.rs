@@ -117,8 +117,8 @@ impl Machine {
         let mut command = Command::new("nsenter");
         command
             .args(["--target", &init.to_string()])
-            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--wd=/root", "--"])
-            .args(["sh", "-euc", script])
+            .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"])
+            .args(["sh", "-euc", &format!("cd /root\n{script}")])
             .env_clear()
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .envs([("HOME", "/root"), ("LC_ALL", "C"), ("DEBIAN_FRONTEND", "noninteractive")])

@@ -38,15 +38,13 @@ async fn plane() -> Result<&'static ControlPlane> {
         .get_or_try_init(|| async {
             let plane = ControlPlane::builder().also_reached_as(&API_ADDRESS.to_string()).start().await?;
             let kubectl = Kubectl::of(&plane)?;
-            let manifests = tempfile::tempdir()?;
+            let unpacked = tempfile::tempdir()?;
             let packages = Packages::get()?;
             let ctl = packages.dir().join(&packages.now.ctl_deb);
-            let unpacked = Command::new("dpkg-deb").arg("-x").arg(ctl).arg(manifests.path()).status()?;
-            ensure!(unpacked.success(), "the package purelbctl does not unpack");
-            let manifests = format!("{}/usr/share/purelb/k8s", manifests.path().display());
-            let mut script = guide::block("cluster")?;
-            script.push_str("\nkubectl wait --for=condition=Established --timeout=30s crd -l app.kubernetes.io/name=purelb");
-            kubectl.sh(&script, &[("MANIFESTS", &manifests)])?;
+            let status = Command::new("dpkg-deb").arg("-x").arg(ctl).arg(unpacked.path()).status()?;
+            ensure!(status.success(), "the package purelbctl does not unpack");
+            let manifests = format!("{}/usr/share/purelb/k8s", unpacked.path().display());
+            kubectl.sh(&guide::block("cluster")?, &[("MANIFESTS", &manifests)])?;
             kubectl.sh(
                 &guide::block("pool")?,
                 &[("SUBNET", SUBNET), ("POOL", "192.0.2.200-192.0.2.250")],
