@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::facts::{AgentConfig, AgentFacts, ConfigProblem, NodeFacts};
 use crate::ids::ObjectKey;
 use crate::io::Update;
@@ -15,7 +17,7 @@ pub struct Agents {
 }
 
 /// Where the node stands with its configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     #[default]
     NotSelected,

@@ -4,6 +4,7 @@
 //! as plain facts with the time they were seen, and decisions go out as effects.
 
 mod agents;
+pub mod allocation;
 mod announce;
 pub mod config;
 pub mod election;
@@ -16,7 +17,7 @@ pub mod io;
 mod kernel;
 mod membership;
 mod own_lease;
-mod placement;
+pub mod placement;
 pub mod pools;
 pub mod reason;
 pub mod snapshot;

@@ -164,6 +164,13 @@ impl OwnLease {
         Some(LeaseWrite { seq: self.seq, mode, content: wanted.clone(), timeout })
     }
 
+    /// Somebody waits for a write of ours to come back. Failures keep their pace.
+    pub fn hurry(&mut self, now: Mono) {
+        if !self.backing_off {
+            self.next = self.next.min(now);
+        }
+    }
+
     /// The answer to a write.
     pub fn answered(
         &mut self,

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{ConfigProblem, PoolType};
+pub use crate::agents::Standing;
+use crate::facts::{ConfigProblem, GroupFacts, PoolType};
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::io::Source;
 use crate::reason::{FenceCause, Reason};
@@ -18,6 +19,10 @@ pub struct Snapshot {
     pub instance: InstanceId,
     /// Sources not listed yet; empty = every decision is on a whole picture.
     pub unsynced: Vec<Source>,
+    /// Everything listed and our Lease written (R5).
+    pub ready: bool,
+    /// Where the node stands with its LBNodeAgent.
+    pub standing: Standing,
     pub fence: FenceView,
     pub draining: Option<String>,
     pub stopping: bool,
@@ -28,6 +33,8 @@ pub struct Snapshot {
     pub local_subnets: BTreeMap<IfName, BTreeSet<IpNet>>,
     pub candidates: BTreeMap<IpNet, usize>,
     pub vips: Vec<VipView>,
+    /// The ServiceGroups, by name.
+    pub groups: Vec<GroupFacts>,
     pub problems: Vec<ConfigProblem>,
     pub counters: Counters,
 }
@@ -60,6 +67,8 @@ pub struct MemberView {
 pub struct VipView {
     pub vip: Vip,
     pub pool: PoolType,
+    /// The ServiceGroup it came from.
+    pub group: Option<String>,
     pub services: Vec<ObjectKey>,
     pub reason: Reason,
     pub winner: Option<NodeName>,

@@ -532,6 +532,14 @@ impl Engine {
             return;
         }
         let rival = self.rival(vip);
+        // A repeat now would call back clients that the next owner has just called to
+        // itself, a moment before we let go of the address.
+        if state.handoff.giving_to().is_some() {
+            state.rival |= rival;
+            state.announcing = false;
+            self.announcer.cancel(vip);
+            return;
+        }
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
         let again = released && state.announced && wish.verdict == Verdict::Mine;
         let first = !state.announced && !state.announcing;

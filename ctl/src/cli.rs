@@ -1,0 +1,353 @@
+//! The command line, defined once: help, completion and man pages are made from it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub const DEFAULT_SOCKET: &str = "/run/purelb/control.sock";
+
+/// Ask and steer purelb: one node's daemon, all of them, or the cluster.
+#[derive(Debug, Parser)]
+#[command(name = "purelbctl", version, disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub target: Target,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which daemon is asked, and how.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// Control socket of the daemon on this machine
+    #[arg(long, global = true, env = "PURELB_SOCKET", value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+    /// Ask the daemon of this node over TLS; its address comes from its Lease
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "all")]
+    pub node: Option<String>,
+    /// Ask the daemons of all nodes over TLS
+    #[arg(long, global = true)]
+    pub all: bool,
+    /// Ask the daemon at this address over TLS, without looking into the cluster
+    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with_all = ["all", "node"])]
+    pub endpoint: Option<String>,
+    /// Certificate authority of the daemons (PEM)
+    #[arg(long, global = true, env = "PURELB_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Client certificate (PEM)
+    #[arg(long, global = true, env = "PURELB_CERT", value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Key of the client certificate (PEM)
+    #[arg(long, global = true, env = "PURELB_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Name expected in the daemon's certificate, where it is not the host asked
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_name: Option<String>,
+    /// Kubeconfig for everything that asks the cluster
+    #[arg(long, global = true, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace purelb is installed in
+    #[arg(short = 'n', long, global = true, env = "PURELB_NAMESPACE", default_value = "purelb-system")]
+    pub namespace: String,
+    /// Give up on a single answer after this long
+    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub request_timeout: Duration,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = When::Auto)]
+    pub color: When,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    /// A table with more columns
+    Wide,
+    Json,
+    Yaml,
+    /// Names only, one per line
+    Name,
+}
+
+/// How lists are printed.
+#[derive(Clone, Debug, Args)]
+pub struct Output {
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Leave the headings out
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// One screen: Lease, fence, members, addresses by reason, problems
+    ///
+    /// Exit code 0: all is well; 1: somebody should look; 2: addresses are not served,
+    /// or the daemon does not answer.
+    Status(StatusArgs),
+    /// List members, vips, services, pools, subnets or events
+    Get(GetArgs),
+    /// Who wins an address, and who comes next
+    Winner(WinnerArgs),
+    /// Every step from Service to packet, and what to do where it does not go on
+    Explain(ExplainArgs),
+    /// Hand all addresses of a node over to others
+    ///
+    /// Returns 0 when the node holds none, 3 when some stay because no other node can
+    /// take them. The drain survives restarts until `undrain`.
+    Drain(DrainArgs),
+    /// Let the node take addresses again
+    Undrain,
+    /// List and dump everything anew, compare, announce once more
+    Resync(ResyncArgs),
+    /// Check ServiceGroups and LBNodeAgents, alone and against each other
+    ///
+    /// Exit code 0: fine; 1: errors (with --strict also warnings).
+    Validate(ValidateArgs),
+    /// Turn v1 ServiceGroups and LBNodeAgents into v2
+    Migrate(MigrateArgs),
+    /// Full-screen live view
+    Top(TopArgs),
+    /// The daemon's settings in force, secrets hidden
+    Config(ConfigArgs),
+    /// Collect what support needs into one archive
+    SupportBundle(BundleArgs),
+    /// Versions of this program and of the daemon
+    Version(VersionArgs),
+    /// Print a completion script for a shell
+    Completion {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    #[command(hide = true)]
+    Man {
+        /// Directory they go to
+        directory: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Print again whenever something changes
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Noun {
+    #[value(alias = "member", alias = "nodes")]
+    Members,
+    #[value(alias = "vip")]
+    Vips,
+    #[value(alias = "service", alias = "svc")]
+    Services,
+    #[value(alias = "pool")]
+    Pools,
+    #[value(alias = "subnet")]
+    Subnets,
+    #[value(alias = "event")]
+    Events,
+}
+
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// What to list
+    #[arg(value_enum)]
+    pub noun: Noun,
+    /// Only these (addresses, names, namespace/name)
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub output: Output,
+    /// Go on and print what changes
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Only rows where COLUMN=VALUE (or COLUMN!=VALUE); several are joined by "and"
+    #[arg(short = 'l', long = "selector", value_name = "COLUMN=VALUE", value_delimiter = ',')]
+    pub selectors: Vec<String>,
+    /// Sort by this column; a leading "-" turns the order round
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
+    pub sort_by: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct WinnerArgs {
+    /// The addresses
+    #[arg(required = true, value_name = "IP")]
+    pub ips: Vec<String>,
+    /// Work on saved objects (`kubectl get leases -o yaml`, JSON too; - for stdin), with
+    /// no daemon and no cluster; all Leases in the files count as live
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// As if this node were gone (may be given several times)
+    #[arg(long, value_name = "NODE")]
+    pub without: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// An address, or a Service as NAMESPACE/NAME
+    #[arg(value_name = "IP|NS/SVC")]
+    pub target: String,
+    /// Work on saved objects, with no daemon and no cluster
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// Only print who would take each address
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Wait this long; the drain itself goes on after that
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub timeout: Duration,
+    /// Withdraw also addresses that no other node can take
+    #[arg(long)]
+    pub force: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct ResyncArgs {
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("from").required(true).args(["files", "cluster"])))]
+pub struct ValidateArgs {
+    /// Files to check (YAML or JSON, several documents, lists; - for stdin)
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Check what is in the cluster
+    #[arg(long)]
+    pub cluster: bool,
+    /// Warnings count as errors
+    #[arg(long)]
+    pub strict: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// v1 objects (YAML or JSON; - for stdin); without it they come from the cluster
+    #[arg(short, long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// All groups are announced by one elected node each
+    #[arg(long, conflicts_with = "remote")]
+    pub local: bool,
+    /// All groups are announced by every node, for routing
+    #[arg(long)]
+    pub remote: bool,
+    /// File that says per group: `name: local` or `namespace/name: remote`
+    #[arg(long, value_name = "FILE")]
+    pub mapping: Option<PathBuf>,
+    /// Write the v2 objects to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub output_file: Option<PathBuf>,
+    /// Put the v2 objects into the cluster; the v1 objects are saved first
+    #[arg(long)]
+    pub apply: bool,
+    /// Where --apply saves the v1 objects
+    #[arg(long, value_name = "FILE")]
+    pub backup: Option<PathBuf>,
+    /// Put the objects of a backup back into the cluster
+    #[arg(long, value_name = "BACKUP", conflicts_with_all = ["apply", "files", "local", "remote", "mapping"])]
+    pub rollback: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub interval: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    /// The archive (.tar) to write
+    #[arg(long, value_name = "FILE")]
+    pub output_file: Option<PathBuf>,
+    /// How much of the journal to include
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub since: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Only this program's
+    #[arg(long)]
+    pub client: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
+
+/// `30`, `30s`, `5m`, `1h`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let wrong = || format!("{text:?} is not a time: write 500ms, 30s, 5m or 1h");
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let scale = match unit {
+        "ms" => return Ok(Duration::from_millis(number)),
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(scale).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read_or_refused() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+        for bad in ["", "s", "-1s", "1d", "1.5s", "99999999999999999999s", "9999999999999999999h"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Where the engine's effects go: the applier's thread, the packet socket, the
+//! Kubernetes side. Nothing in here waits.
+//!
+//! Kernel changes that find the applier's queue full are kept, in order, and offered
+//! again every [`OFFER_AGAIN`]. Should [`BACKLOG`] of them pile up, the newest are
+//! answered as failed: the engine tries them again by itself, and says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use purelb_core::io::{Effect, Op, Source};
+use purelb_core::{Family, Input, Mono, Vip};
+use tracing::debug;
+
+use crate::clock;
+use crate::driver::Outside;
+use crate::kube::KubeHandle;
+use crate::netlink::worker::Batch;
+use crate::netlink::{ApplierHandle, MonitorHandle};
+use crate::packets::Announcer;
+
+const OFFER_AGAIN: Duration = Duration::from_millis(20);
+/// Some changes of every address a node can reasonably hold.
+const BACKLOG: usize = 65_536;
+/// Upper bounds in seconds of the time the kernel took for an address.
+pub const LATENCY_BOUNDS: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
+
+/// What the adapters did, for metrics.
+#[derive(Debug, Default)]
+pub struct AdapterStats {
+    pub garp_sent: AtomicU64,
+    pub garp_errors: AtomicU64,
+    pub na_sent: AtomicU64,
+    pub na_errors: AtomicU64,
+    /// Changes that found the applier's queue full.
+    pub applier_waits: AtomicU64,
+    /// Put operations by [`LATENCY_BOUNDS`], and those beyond.
+    pub latency: [AtomicU64; LATENCY_BOUNDS.len() + 1],
+    pub latency_micros: AtomicU64,
+}
+
+impl AdapterStats {
+    fn announced(&self, vip: Vip, sent: bool) {
+        let count = match (vip.family(), sent) {
+            (Family::V4, true) => &self.garp_sent,
+            (Family::V4, false) => &self.garp_errors,
+            (Family::V6, true) => &self.na_sent,
+            (Family::V6, false) => &self.na_errors,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn took(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let bucket =
+            LATENCY_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(LATENCY_BOUNDS.len());
+        self.latency[bucket].fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.latency_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub struct Adapters {
+    applier: ApplierHandle,
+    announcer: Announcer,
+    monitor: MonitorHandle,
+    kube: KubeHandle,
+    backlog: Batch,
+    /// When each address under way was handed over.
+    under_way: BTreeMap<u64, Mono>,
+    stats: Arc<AdapterStats>,
+}
+
+impl Adapters {
+    pub fn new(
+        applier: ApplierHandle,
+        announcer: Announcer,
+        monitor: MonitorHandle,
+        kube: KubeHandle,
+        stats: Arc<AdapterStats>,
+    ) -> Self {
+        Self { applier, announcer, monitor, kube, backlog: Vec::new(), under_way: BTreeMap::new(), stats }
+    }
+
+    /// Lets what was begun come to its end.
+    pub async fn finish(self, within: Duration) {
+        let Self { applier, kube, .. } = self;
+        let kernel = tokio::task::spawn_blocking(move || applier.finish());
+        let both = async { tokio::join!(kernel, kube.finish(within)) };
+        if tokio::time::timeout(within, both).await.is_err() {
+            debug!("not everything begun was done at the end");
+        }
+    }
+
+    fn offer(&mut self) {
+        let batch = std::mem::take(&mut self.backlog);
+        if let Err(batch) = self.applier.submit(batch) {
+            self.stats.applier_waits.fetch_add(1, Ordering::Relaxed);
+            self.backlog = batch;
+        }
+    }
+
+    fn keep(&mut self, id: u64, op: Op, answers: &mut Vec<Input>) {
+        if self.backlog.len() >= BACKLOG {
+            let result = Err("too many changes wait for the kernel".to_owned());
+            answers.push(Input::Applied { id, result });
+            return;
+        }
+        if matches!(op, Op::Put(_)) {
+            self.under_way.insert(id, clock::now());
+        }
+        self.backlog.push((id, op));
+    }
+}
+
+impl Outside for Adapters {
+    fn carry_out(&mut self, effects: Vec<Effect>, answers: &mut Vec<Input>) {
+        for effect in effects {
+            match effect {
+                Effect::Apply { id, op } => self.keep(id, op, answers),
+                Effect::Announce { id, vip, index, interface } => {
+                    let sent = self.announcer.announce(vip, index);
+                    self.stats.announced(vip, sent.is_ok());
+                    if let Err(error) = &sent {
+                        debug!(%vip, %interface, %error, "announcement not sent");
+                    }
+                    answers.push(Input::Announced { id, result: sent.map_err(|error| error.to_string()) });
+                }
+                Effect::WriteLease(write) => self.kube.write_lease(write),
+                Effect::DeleteLease => self.kube.delete_lease(),
+                Effect::WriteSlot { service, vip, interface } => {
+                    self.kube.write_slot(service, vip, interface)
+                }
+                Effect::Event(event) => self.kube.event(event),
+                Effect::Relist(Source::Kernel) => self.monitor.resync(),
+                Effect::Relist(source) => self.kube.relist(source),
+                // The driver's to act on.
+                Effect::Exit => {}
+            }
+        }
+        self.offer();
+    }
+
+    fn seen(&mut self, input: &Input) {
+        if let Input::Applied { id, .. } = input
+            && let Some(since) = self.under_way.remove(id)
+        {
+            self.stats.took(clock::now().since(since));
+        }
+    }
+
+    fn retry(&mut self) -> Option<Mono> {
+        if self.backlog.is_empty() {
+            return None;
+        }
+        self.offer();
+        (!self.backlog.is_empty()).then(|| clock::now() + OFFER_AGAIN)
+    }
+}

@@ -1,0 +1,148 @@
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+const SAMPLE: &str = include_str!("../../../packaging/etc/purelbd.toml");
+
+fn mk_sources(dir: &Path, main: &str) -> Sources {
+    let file = dir.join("purelbd.toml");
+    fs::write(&file, main).unwrap();
+    let flags = vec![("node.name".to_owned(), "node-1".to_owned())];
+    Sources { file: Some(file), environment: Vec::new(), flags }
+}
+
+fn error(dir: &Path, main: &str) -> String {
+    load(&mk_sources(dir, main)).unwrap_err().to_string()
+}
+
+/// The sample with every key's line set.
+fn uncommented() -> String {
+    let is_key = |line: &&str| {
+        let word = line.strip_prefix('#').and_then(|l| l.split_once(" = ")).map(|(key, _)| key);
+        word.is_some_and(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+    };
+    SAMPLE.lines().map(|l| if is_key(&l) { &l[1..] } else { l }).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_sample_as_shipped_is_the_default() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sources = mk_sources(dir.path(), SAMPLE);
+    sources.flags.clear();
+    assert_eq!(load(&sources).unwrap().config, Config::default());
+}
+
+#[test]
+fn the_sample_names_every_key_with_its_default() {
+    let text = uncommented();
+    let table: serde_json::Value = ::config::Config::builder()
+        .add_source(::config::File::from_str(&text, ::config::FileFormat::Toml))
+        .build()
+        .and_then(::config::Config::try_deserialize)
+        .unwrap();
+    let mut named = Vec::new();
+    for (section, content) in table.as_object().unwrap() {
+        named.extend(content.as_object().unwrap().keys().map(|key| format!("{section}.{key}")));
+    }
+    named.sort();
+    let mut known = keys();
+    known.sort();
+    assert_eq!(named, known);
+    // All at once they are a good configuration, and the defaults save one example.
+    let dir = tempfile::tempdir().unwrap();
+    let text = text.replace("advertise = \"\"", "advertise = \"node-1:7473\"");
+    let mut config = load(&mk_sources(dir.path(), &text)).unwrap().config;
+    config.control.listen = None;
+    config.control.advertise = String::new();
+    config.node.name = String::new();
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn later_words_win() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sources = mk_sources(
+        dir.path(),
+        "[lease]\nduration = \"20s\"\nrenew_deadline = \"15s\"\n[log]\nlevel = \"warn\"",
+    );
+    let drop_ins = dir.path().join("purelbd.d");
+    fs::create_dir(&drop_ins).unwrap();
+    fs::write(drop_ins.join("20-b.toml"), "[lease]\nduration = \"40s\"").unwrap();
+    fs::write(drop_ins.join("10-a.toml"), "[lease]\nduration = \"30s\"\n[metrics]\nenabled = false").unwrap();
+    fs::write(drop_ins.join("notes.txt"), "not a setting").unwrap();
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.config.lease.duration, Duration::from_secs(40));
+    assert_eq!(loaded.config.lease.renew_deadline, Duration::from_secs(15));
+    assert!(!loaded.config.metrics.enabled);
+    assert_eq!(loaded.files.len(), 3);
+    for (name, value) in [
+        ("PURELB_LEASE_DURATION", "50s"),
+        ("PURELB_RENEW_DEADLINE", "12s"),
+        ("PURELB_RETRY_PERIOD", "1s"),
+        ("DEFAULT_ANNOUNCER", "SomebodyElse"),
+        ("PURELB_NETWORK_SHADOW_INTERFACES", "a0, b0"),
+        ("PURELB_METRICS_ENABLED", "true"),
+        ("PURELB_LESE_DURATION", "1s"),
+        ("HOME", "/nowhere"),
+    ] {
+        sources.environment.push((name.to_owned(), value.to_owned()));
+    }
+    sources.flags.push(("log.level".to_owned(), "debug".to_owned()));
+    let loaded = load(&sources).unwrap();
+    let config = loaded.config;
+    assert_eq!(config.lease.duration, Duration::from_secs(50));
+    assert_eq!(config.lease.renew_deadline, Duration::from_secs(12));
+    assert_eq!(config.lease.retry_period, Duration::from_secs(1));
+    assert!(!config.services.default_announcer && config.metrics.enabled);
+    let names: Vec<&str> = config.network.shadow_interfaces.iter().map(IfName::as_str).collect();
+    assert_eq!(names, ["a0", "b0"]);
+    assert_eq!(config.log.level, "debug");
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(loaded.warnings[0].contains("PURELB_LESE_DURATION"));
+}
+
+#[test]
+fn every_mistake_names_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let unknown = error(dir.path(), "[lease]\nduraton = \"20s\"");
+    assert!(unknown.contains("purelbd.toml") && unknown.contains("lease.duraton"), "{unknown}");
+    let section = error(dir.path(), "[leases]\nduration = \"20s\"");
+    assert!(section.contains("leases"), "{section}");
+    let level = error(dir.path(), "duration = \"20s\"");
+    assert!(level.contains("did you mean lease.duration?"), "{level}");
+    let kind = error(dir.path(), "[lease]\nduration = \"soon\"");
+    assert!(kind.contains("soon") && kind.contains("10s") && kind.contains("purelbd.toml"), "{kind}");
+    let syntax = error(dir.path(), "[lease\n");
+    assert!(syntax.contains("purelbd.toml"), "{syntax}");
+    let relation = error(dir.path(), "[lease]\nduration = \"8s\"");
+    assert!(relation.contains("renew deadline"), "{relation}");
+    let long = error(dir.path(), "[handoff]\ndeadline = \"10s\"");
+    assert!(long.contains("handoff.deadline"), "{long}");
+    let tcp = error(dir.path(), "[control]\nlisten = \"0.0.0.0:7473\"");
+    assert!(tcp.contains("control.advertise"), "{tcp}");
+    let tls = error(dir.path(), "[control]\nlisten = \"192.0.2.1:7473\"\nkey = \"\"");
+    assert!(tls.contains("control.key"), "{tls}");
+    let token = error(dir.path(), "[kubernetes]\ntoken_file = \"/t\"");
+    assert!(token.contains("kubernetes.servers"), "{token}");
+    let mut sources = mk_sources(dir.path(), "");
+    sources.flags.push(("log.levle".to_owned(), "info".to_owned()));
+    let flag = load(&sources).unwrap_err().to_string();
+    assert!(flag.contains("command line") && flag.contains("log.levle"), "{flag}");
+    sources = Sources { file: Some(dir.path().join("missing.toml")), ..Sources::default() };
+    let missing = load(&sources).unwrap_err().to_string();
+    assert!(missing.contains("missing.toml"), "{missing}");
+}
+
+#[test]
+fn the_engine_hears_what_was_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[lease]\nduration = \"20s\"\n[handoff]\nlinger = \"100ms\"\n[network]\nkernel_fence = false";
+    let config = load(&mk_sources(dir.path(), text)).unwrap().config;
+    let engine = config.engine(InstanceId::new("x").unwrap(), Some("then".into())).unwrap();
+    assert_eq!(engine.node.as_str(), "node-1");
+    assert_eq!(engine.timers.duration, Duration::from_secs(20));
+    assert_eq!(engine.handoff.linger, Duration::from_millis(100));
+    assert!(!engine.kernel_fence);
+    assert_eq!(engine.draining.as_deref(), Some("then"));
+}

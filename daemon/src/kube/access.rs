@@ -1,0 +1,236 @@
+//! Who we are to the API server, and where it is.
+//!
+//! Several endpoints of one cluster may be given. They come from the setting `servers`,
+//! or from the kubeconfig: contexts with the user of the current one, whose cluster has
+//! the same certificate authority, lead to the same cluster. Any other context may be
+//! another cluster altogether and is never tried.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderValue;
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use thiserror::Error;
+
+/// A server that does not take a connection in this time is as good as away: with two
+/// of them a renewal still reaches the other well before the renew deadline.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+const USER_AGENT: &str = concat!("purelbd/", env!("CARGO_PKG_VERSION"));
+
+/// How to reach the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub credentials: Credentials,
+    /// Endpoints of the one API, tried in this order. Empty: as the kubeconfig says.
+    pub servers: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// A file, or `KUBECONFIG` and then `~/.kube/config`. Tokens, token files and client
+    /// certificates are taken from it.
+    Kubeconfig { path: Option<PathBuf>, context: Option<String> },
+    /// A token that somebody keeps fresh in a file, and the authority that signed the
+    /// server's certificate.
+    Token { token_file: PathBuf, ca_file: Option<PathBuf> },
+}
+
+impl Access {
+    pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {
+        let credentials = Credentials::Kubeconfig { path: Some(path.into()), context: None };
+        Self { credentials, servers: Vec::new() }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum AccessError {
+    #[error("kubeconfig: {0}")]
+    Kubeconfig(#[source] Box<KubeconfigError>),
+    #[error("API server address {address:?}: {source}; give one such as https://192.0.2.1:6443")]
+    Address { address: String, source: http::uri::InvalidUri },
+    #[error("API server address {0:?} names no scheme and host; give one such as https://192.0.2.1:6443")]
+    NoHost(String),
+    #[error("a token file needs the list of API servers: set `servers`")]
+    NoServers,
+    #[error(
+        "the kubeconfig's cluster has insecure-skip-tls-verify; name its certificate-authority instead: \
+         whoever can pretend to be the API server can take every address"
+    )]
+    Unverified,
+    #[error("token file {path}: {source}")]
+    TokenFile { path: PathBuf, source: std::io::Error },
+    #[error("API client: {0}")]
+    Client(#[source] Box<kube::Error>),
+}
+
+impl From<KubeconfigError> for AccessError {
+    fn from(error: KubeconfigError) -> Self {
+        Self::Kubeconfig(Box::new(error))
+    }
+}
+
+/// One way to the API server.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) config: kube::Config,
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+impl Access {
+    /// Reads everything anew; at least one endpoint.
+    pub(crate) async fn endpoints(&self) -> Result<Vec<Endpoint>, AccessError> {
+        let mut found = match &self.credentials {
+            Credentials::Kubeconfig { path, context } => {
+                let kubeconfig = match path {
+                    Some(path) => Kubeconfig::read_from(path)?,
+                    None => Kubeconfig::read()?,
+                };
+                self.of_kubeconfig(&kubeconfig, context.as_deref()).await?
+            }
+            Credentials::Token { token_file, ca_file } => {
+                if self.servers.is_empty() {
+                    return Err(AccessError::NoServers);
+                }
+                let mut endpoints = Vec::new();
+                for server in &self.servers {
+                    let mut config = kube::Config::new(address(server)?);
+                    config.root_cert_file.clone_from(ca_file);
+                    endpoints.push(Endpoint { config, token_file: Some(token_file.clone()) });
+                }
+                endpoints
+            }
+        };
+        for endpoint in &mut found {
+            finish(endpoint)?;
+        }
+        Ok(found)
+    }
+
+    async fn of_kubeconfig(
+        &self,
+        kubeconfig: &Kubeconfig,
+        context: Option<&str>,
+    ) -> Result<Vec<Endpoint>, AccessError> {
+        let mut options = KubeConfigOptions { context: context.map(str::to_owned), ..Default::default() };
+        let first = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await?;
+        let mut configs = vec![first.clone()];
+        if self.servers.is_empty() {
+            for cluster in same_cluster(kubeconfig, context) {
+                options.cluster = Some(cluster);
+                configs.push(kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await?);
+            }
+        } else {
+            configs.clear();
+            for server in &self.servers {
+                let mut config = first.clone();
+                config.cluster_url = address(server)?;
+                configs.push(config);
+            }
+        }
+        Ok(configs
+            .into_iter()
+            .map(|mut config| {
+                // We read it ourselves: see `TokenFile`.
+                let token_file = config.auth_info.token_file.take().map(PathBuf::from);
+                let token_file = token_file.filter(|_| config.auth_info.token.is_none());
+                Endpoint { config, token_file }
+            })
+            .collect())
+    }
+}
+
+/// Names of clusters that other contexts of the same user lead to and that have the
+/// same authority as the chosen one.
+fn same_cluster(kubeconfig: &Kubeconfig, context: Option<&str>) -> Vec<String> {
+    let cluster_of = |name: &str| -> Option<&Cluster> {
+        kubeconfig.clusters.iter().find(|c| c.name == name).and_then(|c| c.cluster.as_ref())
+    };
+    let authority = |c: &Cluster| {
+        let given = (c.certificate_authority_data.clone(), c.certificate_authority.clone());
+        (given != (None, None)).then_some(given)
+    };
+    let Some(chosen) = context.or(kubeconfig.current_context.as_deref()) else { return Vec::new() };
+    let mut contexts = kubeconfig.contexts.iter();
+    let Some(ours) = contexts.find(|c| c.name == chosen).and_then(|c| c.context.as_ref()) else {
+        return Vec::new();
+    };
+    let Some(ca) = cluster_of(&ours.cluster).and_then(authority) else { return Vec::new() };
+    let mut names: Vec<String> = Vec::new();
+    for other in kubeconfig.contexts.iter().filter_map(|c| c.context.as_ref()) {
+        let new = other.cluster != ours.cluster && !names.contains(&other.cluster);
+        let same = cluster_of(&other.cluster).and_then(authority).as_ref() == Some(&ca);
+        if new && same && other.user == ours.user {
+            names.push(other.cluster.clone());
+        }
+    }
+    names
+}
+
+fn address(text: &str) -> Result<http::Uri, AccessError> {
+    let uri: http::Uri =
+        text.parse().map_err(|source| AccessError::Address { address: text.to_owned(), source })?;
+    if uri.scheme().is_none() || uri.host().is_none() {
+        return Err(AccessError::NoHost(text.to_owned()));
+    }
+    Ok(uri)
+}
+
+/// What is the same for all, however they were found.
+fn finish(endpoint: &mut Endpoint) -> Result<(), AccessError> {
+    let config = &mut endpoint.config;
+    if config.accept_invalid_certs {
+        return Err(AccessError::Unverified);
+    }
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
+    // Watches are silent for long: their own idle limit ends them.
+    config.read_timeout = None;
+    // A retry below us would hide failures that must count, and send late.
+    config.default_retry = false;
+    config.headers.push((http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
+    Ok(())
+}
+
+/// A token that is replaced while we run. The client library would keep what it read
+/// for a minute, and choke on a trailing newline.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    last: Mutex<HeaderValue>,
+}
+
+impl TokenFile {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, AccessError> {
+        match read_token(&path) {
+            Ok(token) => Ok(Self { path, last: Mutex::new(token) }),
+            Err(source) => Err(AccessError::TokenFile { path, source }),
+        }
+    }
+
+    /// As it stands in the file now. While it cannot be read (it is being replaced),
+    /// the last one is most likely still good.
+    pub(crate) fn header(&self) -> HeaderValue {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(token) = read_token(&self.path) {
+            *last = token;
+        }
+        last.clone()
+    }
+}
+
+fn read_token(path: &std::path::Path) -> std::io::Result<HeaderValue> {
+    let text = std::fs::read_to_string(path)?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the file is empty"));
+    }
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidData, "the file holds no token"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Metrics for Prometheus, under `/metrics`.
+//!
+//! Everything is read from the engine's picture and the adapters' counters at the time
+//! somebody asks, so a series disappears with its object. The server is tiny on purpose:
+//! one path, few connections at a time, each with little time.
+
+mod collect;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tracing::{debug, info, warn};
+
+use crate::adapters::AdapterStats;
+use crate::app::Running;
+use crate::handle::Handle;
+use crate::kube::Counters as KubeCounters;
+use crate::netlink::MonitorHandle;
+
+pub use collect::Collected;
+
+/// Scrapers at once; more are refused by closing their connection.
+const CONNECTIONS: usize = 8;
+/// For a request to arrive and its answer to leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries to listen, should the port be taken.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Counters beside the engine's own.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub adapters: Arc<AdapterStats>,
+    pub monitor: MonitorHandle,
+    pub kube: Arc<KubeCounters>,
+}
+
+/// Serves for as long as the daemon runs, where the configuration says, or not at all.
+pub async fn serve(mut running: Running, reading: Reading) {
+    let registry = Arc::new(registry(running.handle.clone(), reading));
+    loop {
+        let settings = running.config.borrow_and_update().metrics.clone();
+        let changed = async {
+            while running.config.changed().await.is_ok() {
+                if running.config.borrow_and_update().metrics != settings {
+                    return true;
+                }
+            }
+            false
+        };
+        if !settings.enabled {
+            if changed.await {
+                continue;
+            }
+            return;
+        }
+        tokio::select! {
+            changed = changed => if !changed { return },
+            () = listen(settings.listen, registry.clone()) => {}
+        }
+    }
+}
+
+pub fn registry(handle: Handle, reading: Reading) -> Registry {
+    let mut registry = Registry::with_prefix("purelb");
+    registry.register_collector(Box::new(Collected { handle, reading }));
+    registry
+}
+
+async fn listen(address: SocketAddr, registry: Arc<Registry>) {
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) => warn!(%address, %error, "metrics cannot be served there; trying again"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    };
+    info!(%address, "serving metrics");
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, usually: busy waiting would not help.
+                warn!(%error, "metrics");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            continue;
+        };
+        let registry = registry.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let answer = service_fn(|request| {
+                let response = respond(&request, &registry);
+                async { Ok::<_, Infallible>(response) }
+            });
+            let served = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .max_buf_size(16 * 1024)
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), answer);
+            if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, served).await {
+                debug!(%error, "metrics connection");
+            }
+        });
+    }
+}
+
+fn respond(request: &Request<Incoming>, registry: &Registry) -> Response<Full<Bytes>> {
+    let plain = |status: StatusCode, text: &'static str| {
+        let mut response = Response::new(Full::from(text));
+        *response.status_mut() = status;
+        response
+    };
+    if request.method() != Method::GET {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+    }
+    if request.uri().path() != "/metrics" {
+        return plain(StatusCode::NOT_FOUND, "try /metrics\n");
+    }
+    let mut text = String::new();
+    if prometheus_client::encoding::text::encode(&mut text, registry).is_err() {
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n");
+    }
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let mut response = Response::new(Full::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests;

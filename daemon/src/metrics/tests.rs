@@ -1,0 +1,164 @@
+use std::sync::atomic::Ordering;
+
+use prometheus_client::encoding::text::encode;
+use purelb_core::config::EngineConfig;
+use purelb_core::facts::PoolType;
+use purelb_core::ids::{IfName, ObjectKey};
+use purelb_core::reason::Reason;
+use purelb_core::snapshot::{Snapshot, VipView};
+use purelb_core::{Engine, InstanceId, Mono, NodeName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::*;
+use crate::config::Config;
+use crate::drain_mark::DrainMark;
+use crate::netlink::{Marks, Monitor, MonitorSettings};
+
+fn mk_picture() -> Snapshot {
+    let config = EngineConfig::new(NodeName::new("a").unwrap(), InstanceId::new("one").unwrap());
+    let mut picture = Engine::new(config).snapshot(Mono::ZERO);
+    picture.counters.renewals = 7;
+    picture.candidates.insert("192.0.2.0/24".parse().unwrap(), 3);
+    picture.vips.push(VipView {
+        vip: "192.0.2.9".parse().unwrap(),
+        group: None,
+        pool: PoolType::Local,
+        services: vec![ObjectKey::of("default", "web").unwrap()],
+        reason: Reason::Announcing { interface: IfName::new("eth0").unwrap() },
+        winner: None,
+        on_interface: Some(IfName::new("eth0").unwrap()),
+    });
+    picture
+}
+
+struct Rig {
+    pictures: watch::Sender<Arc<Snapshot>>,
+    handle: Handle,
+    reading: Reading,
+}
+
+fn mk_rig() -> Rig {
+    let (pictures, snapshot) = watch::channel(Arc::new(mk_picture()));
+    let mark = Arc::new(DrainMark::in_directory(std::path::Path::new("/nowhere")));
+    let handle = Handle { snapshot, events: broadcast::channel(1).0, asks: mpsc::channel(1).0, mark };
+    let (inputs, _) = mpsc::channel(1);
+    let monitor = Monitor::open(&MonitorSettings::default(), Marks::kernel(), inputs).unwrap();
+    let reading = Reading { adapters: Arc::default(), monitor: monitor.handle(), kube: Arc::default() };
+    Rig { pictures, handle, reading }
+}
+
+fn text(rig: &Rig) -> String {
+    let mut text = String::new();
+    encode(&mut text, &registry(rig.handle.clone(), rig.reading.clone())).unwrap();
+    text
+}
+
+/// What dashboards ask for, with the types they expect.
+const NAMES: [(&str, &str); 32] = [
+    ("election_lease_healthy", "gauge"),
+    ("election_lease_renewals", "counter"),
+    ("election_lease_renewal_failures", "counter"),
+    ("election_member_count", "gauge"),
+    ("election_subnet_count", "gauge"),
+    ("election_local_subnet_count", "gauge"),
+    ("election_winner_changes", "counter"),
+    ("election_candidates", "gauge"),
+    ("election_affinity_fallback", "counter"),
+    ("lease_healthy", "gauge"),
+    ("lease_live_nodes", "gauge"),
+    ("lease_renewal_failures", "counter"),
+    ("lbnodeagent_announced", "gauge"),
+    ("lbnodeagent_garp_sent", "counter"),
+    ("lbnodeagent_garp_errors", "counter"),
+    ("lbnodeagent_na_sent", "counter"),
+    ("lbnodeagent_na_errors", "counter"),
+    ("lbnodeagent_address_additions", "counter"),
+    ("lbnodeagent_address_withdrawals", "counter"),
+    ("lbnodeagent_address_renewals", "counter"),
+    ("lbnodeagent_address_renewal_errors", "counter"),
+    ("lbnodeagent_election_wins", "counter"),
+    ("lbnodeagent_election_losses", "counter"),
+    ("lbnodeagent_announce_slot_steal", "counter"),
+    ("lbnodeagent_selector_state", "gauge"),
+    ("address_renewals_active", "gauge"),
+    ("address_renewal_latency_seconds", "histogram"),
+    ("address_watchdog_recoveries", "counter"),
+    ("garp_sent", "counter"),
+    ("lbnodeagent_vips", "gauge"),
+    ("netlink_overruns", "counter"),
+    ("api_requests", "counter"),
+];
+
+#[tokio::test]
+async fn every_name_is_there_once() {
+    let text = text(&mk_rig());
+    for (name, kind) in NAMES {
+        let line = format!("# TYPE purelb_{name} {kind}");
+        assert_eq!(text.lines().filter(|l| *l == line).count(), 1, "{line}\n{text}");
+    }
+    assert!(text.contains("\npurelb_election_lease_renewals_total 7\n"), "{text}");
+}
+
+#[tokio::test]
+async fn series_come_and_go_with_their_objects() {
+    let rig = mk_rig();
+    let announced = "purelb_lbnodeagent_announced{service=\"default/web\",ip=\"192.0.2.9\"} 1";
+    let before = text(&rig);
+    assert!(before.contains(announced), "{before}");
+    assert!(before.contains("purelb_election_candidates{subnet=\"192.0.2.0/24\"} 3"), "{before}");
+    assert!(before.contains("purelb_lbnodeagent_selector_state{state=\"unselected\"} 1"), "{before}");
+    let mut picture = mk_picture();
+    picture.vips.clear();
+    picture.candidates.clear();
+    rig.pictures.send_replace(Arc::new(picture));
+    let after = text(&rig);
+    assert!(!after.contains("192.0.2"), "{after}");
+}
+
+#[tokio::test]
+async fn the_server_answers_one_path_and_moves_with_the_configuration() {
+    let rig = mk_rig();
+    rig.reading.adapters.garp_sent.store(3, Ordering::Relaxed);
+    let port = |_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (first, second) = (port(1), port(2));
+    let mut config = Config::default();
+    config.metrics.listen = first;
+    let (change, current) = watch::channel(Arc::new(config.clone()));
+    let task =
+        tokio::spawn(serve(Running { handle: rig.handle.clone(), config: current }, rig.reading.clone()));
+    let found = ask(first, "GET /metrics").await;
+    assert!(found.starts_with("HTTP/1.1 200") && found.contains("purelb_garp_sent_total 3"), "{found}");
+    assert!(ask(first, "GET /").await.starts_with("HTTP/1.1 404"));
+    assert!(ask(first, "POST /metrics").await.starts_with("HTTP/1.1 405"));
+    config.metrics.listen = second;
+    change.send_replace(Arc::new(config.clone()));
+    assert!(ask(second, "GET /metrics").await.starts_with("HTTP/1.1 200"));
+    assert!(TcpStream::connect(first).await.is_err(), "the old address is left");
+    config.metrics.enabled = false;
+    change.send_replace(Arc::new(config));
+    let off = async {
+        while TcpStream::connect(second).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), off).await.expect("it stops listening");
+    task.abort();
+}
+
+async fn ask(address: SocketAddr, what: &str) -> String {
+    let connected = async {
+        loop {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return stream,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let mut stream = tokio::time::timeout(Duration::from_secs(5), connected).await.expect("it listens");
+    stream.write_all(format!("{what} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}

@@ -1,0 +1,82 @@
+//! Says in the log why each address is, or is not, on this node: once per change.
+
+use std::cmp::Ordering;
+
+use purelb_core::reason::{Missing, Reason};
+use purelb_core::snapshot::{FenceView, Snapshot, VipView};
+use tracing::{debug, info, warn};
+
+/// Compares two pictures and writes a line per difference that matters.
+pub fn changes(before: &Snapshot, after: &Snapshot) {
+    fence(&before.fence, &after.fence);
+    let (mut old, mut new) = (before.vips.iter().peekable(), after.vips.iter().peekable());
+    loop {
+        // Both are sorted by address.
+        let side = match (old.peek(), new.peek()) {
+            (None, None) => return,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(o), Some(n)) => o.vip.cmp(&n.vip),
+        };
+        match side {
+            Ordering::Less => {
+                if let Some(gone) = old.next() {
+                    info!(vip = %gone.vip, service = services(gone), reason = "Gone", "{}: no Service has it any more", gone.vip);
+                }
+            }
+            Ordering::Greater => {
+                if let Some(fresh) = new.next() {
+                    line(fresh, None);
+                }
+            }
+            Ordering::Equal => {
+                if let (Some(was), Some(is)) = (old.next(), new.next())
+                    && was.reason != is.reason
+                {
+                    line(is, Some(&was.reason));
+                }
+            }
+        }
+    }
+}
+
+fn services(view: &VipView) -> String {
+    view.services.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn line(view: &VipView, before: Option<&Reason>) {
+    let (vip, service, reason) = (view.vip, services(view), view.reason.name());
+    let words = &view.reason;
+    match words {
+        // Every node says this of almost every address when it starts.
+        Reason::NotWinner { .. } if before.is_none_or(on_the_way) => {
+            debug!(%vip, service, reason, "{vip}: {words}");
+        }
+        Reason::Pending { missing: Missing::Sources(_) } => {}
+        Reason::ApplyFailed { .. }
+        | Reason::Duplicate { .. }
+        | Reason::ForeignAddress { .. }
+        | Reason::Fenced { .. }
+        | Reason::NoEligibleNode
+        | Reason::NoEndpoints
+        | Reason::ConfigRejected { .. } => warn!(%vip, service, reason, "{vip}: {words}"),
+        _ => info!(%vip, service, reason, "{vip}: {words}"),
+    }
+}
+
+fn on_the_way(before: &Reason) -> bool {
+    matches!(
+        before,
+        Reason::Pending { missing: Missing::Sources(_) | Missing::Lease } | Reason::Fenced { .. }
+    )
+}
+
+fn fence(before: &FenceView, after: &FenceView) {
+    match (before, after) {
+        (FenceView::Healthy { .. }, FenceView::Fenced { cause }) => {
+            warn!(reason = "Fenced", "everything is withdrawn: {cause}");
+        }
+        (FenceView::Fenced { .. }, FenceView::Healthy { .. }) => info!("the Lease is ours"),
+        _ => {}
+    }
+}
