@@ -27,7 +27,7 @@ sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
 integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test $tested --test '*'; }
 # The shipped daemon, as a process, in the lab, on the real API server.
 e2e() {
-    tests/setup.sh build test && tests/controlplane/build.sh &&
+    tests/setup.sh build test docs && tests/controlplane/build.sh &&
         cargo build --locked --release --bins && cargo test --locked -p purelb-e2e -- --nocapture
 }
 packages() { make --no-print-directory deb rpm; }
