@@ -21,7 +21,7 @@ layering() { tests/layering.sh; }
 # Unit and property tests: a compiler is all they need.
 # shellcheck disable=SC2086
 unit() { tests/setup.sh build && cargo test $tested --lib --bins; }
-sim() { cargo test --locked --release -p purelb-sim; }
+sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
 # Real netlink, real API server, embedded API: one crate at a time.
 # shellcheck disable=SC2086
 integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test $tested --test '*'; }

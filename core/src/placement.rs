@@ -177,6 +177,15 @@ impl Demands {
         self.services.get(key)
     }
 
+    pub fn groups(&self) -> impl Iterator<Item = &GroupFacts> {
+        self.groups.values()
+    }
+
+    /// The group that the first sharer's addresses came from.
+    pub fn group_of(&self, demand: &Demand) -> Option<&str> {
+        demand.services.iter().find_map(|key| self.services.get(key)?.group.as_deref())
+    }
+
     /// What is asked of an address, or `None` if nobody asks for it.
     pub fn of(&self, vip: Vip) -> Option<Demand> {
         let services = self.sharing.get(&vip)?.clone();

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use crate::agents::Standing;
-use crate::facts::{ConfigProblem, PoolType};
+use crate::facts::{ConfigProblem, GroupFacts, PoolType};
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::io::Source;
 use crate::reason::{FenceCause, Reason};
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub local_subnets: BTreeMap<IfName, BTreeSet<IpNet>>,
     pub candidates: BTreeMap<IpNet, usize>,
     pub vips: Vec<VipView>,
+    /// The ServiceGroups, by name.
+    pub groups: Vec<GroupFacts>,
     pub problems: Vec<ConfigProblem>,
     pub counters: Counters,
 }
@@ -65,6 +67,8 @@ pub struct MemberView {
 pub struct VipView {
     pub vip: Vip,
     pub pool: PoolType,
+    /// The ServiceGroup it came from.
+    pub group: Option<String>,
     pub services: Vec<ObjectKey>,
     pub reason: Reason,
     pub winner: Option<NodeName>,

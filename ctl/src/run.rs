@@ -3,9 +3,12 @@
 use std::io::Write;
 
 use crate::cli::{Cli, Command, Format, MigrateArgs, Target, ValidateArgs, VersionArgs};
-use crate::error::{Failure, Outcome, code};
+use crate::error::{Failure, Outcome};
 use crate::paint::Paint;
-use crate::{cluster, explain, migrate, offline, saved, shell, table, validate, winner};
+use crate::{
+    actions, bundle, cluster, drain, explain, get, migrate, offline, saved, shell, status, table, top,
+    validate, winner,
+};
 
 pub fn run(cli: Cli) -> Outcome {
     let paint = Paint::new(cli.target.color);
@@ -28,7 +31,17 @@ pub fn run(cli: Cli) -> Outcome {
         Command::Validate(args) => run_validate(&cli.target, &args, paint),
         Command::Migrate(args) => run_migrate(&cli.target, &args),
         Command::Version(args) if args.client => say(&version(&args)?),
-        _ => Err(Failure::new("not yet")),
+        Command::Version(args) => block_on(actions::version(&cli.target, &args)),
+        Command::Winner(args) => block_on(actions::winner(&cli.target, &args, paint)),
+        Command::Explain(args) => block_on(actions::explain(&cli.target, &args, paint)),
+        Command::Status(args) => block_on(status::run(&cli.target, &args, paint)),
+        Command::Get(args) => block_on(get::run(&cli.target, &args, paint)),
+        Command::Drain(args) => block_on(drain::run(&cli.target, &args, paint)),
+        Command::Undrain => block_on(drain::undrain(&cli.target)),
+        Command::Resync(args) => block_on(actions::resync(&cli.target, &args)),
+        Command::Config(args) => block_on(actions::config(&cli.target, &args, paint)),
+        Command::Top(args) => block_on(top::run(&cli.target, &args)),
+        Command::SupportBundle(args) => block_on(bundle::run(&cli.target, &args)),
     }
 }
 
@@ -123,9 +136,4 @@ pub fn version(args: &VersionArgs) -> Outcome<String> {
         Format::Yaml => table::yaml(&serde_json::json!({"client": client})),
         _ => Ok(format!("purelbctl {client}\n")),
     }
-}
-
-/// For commands whose failure to reach a daemon is itself the answer.
-pub fn critical<T>(outcome: Outcome<T>) -> Outcome<T> {
-    outcome.map_err(|f| f.code(code::CRITICAL))
 }

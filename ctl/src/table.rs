@@ -49,7 +49,7 @@ fn clean(text: &str) -> String {
 
 /// Something that is listed.
 pub trait Row: Serialize {
-    const COLUMNS: &'static [Column];
+    fn columns() -> Vec<Column>;
     /// As many as there are columns.
     fn cells(&self) -> Vec<Cell>;
     /// For `-o name`.
@@ -63,28 +63,38 @@ pub fn list<R: Row>(rows: &[R], format: Format, headings: bool, paint: Paint) ->
         Format::Yaml => yaml(&rows)?,
         Format::Name => rows.iter().map(|r| format!("{}\n", r.name())).collect(),
         Format::Table | Format::Wide => {
-            let shown: Vec<usize> =
-                (0..R::COLUMNS.len()).filter(|i| format == Format::Wide || !R::COLUMNS[*i].wide).collect();
-            let head = shown.iter().map(|i| Cell::toned(Tone::Dim, R::COLUMNS[*i].name)).collect();
-            let body = rows.iter().map(|row| {
-                let cells = row.cells();
-                shown.iter().map(|i| cells[*i].clone()).collect()
-            });
-            let lines: Vec<Vec<Cell>> = headings.then_some(head).into_iter().chain(body).collect();
-            align(&lines, paint)
+            let lines = lines(rows, format, headings);
+            align(&lines, &widths(&lines), paint)
         }
     })
 }
 
-/// Cells in columns, two spaces between, none at the end of a line.
-pub fn align(lines: &[Vec<Cell>], paint: Paint) -> String {
+/// Headings and rows, as far as the format shows them.
+pub fn lines<R: Row>(rows: &[R], format: Format, headings: bool) -> Vec<Vec<Cell>> {
+    let columns = R::columns();
+    let shown: Vec<usize> =
+        (0..columns.len()).filter(|i| format == Format::Wide || !columns[*i].wide).collect();
+    let head = shown.iter().map(|i| Cell::toned(Tone::Dim, columns[*i].name)).collect();
+    let body = rows.iter().map(|row| {
+        let cells = row.cells();
+        shown.iter().map(|i| cells[*i].clone()).collect()
+    });
+    headings.then_some(head).into_iter().chain(body).collect()
+}
+
+pub fn widths(lines: &[Vec<Cell>]) -> Vec<usize> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| lines.iter().filter_map(|l| l.get(i)).map(|c| c.text.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|i| width(i).unwrap_or(0)).collect();
+    (0..columns).map(|i| width(i).unwrap_or(0)).collect()
+}
+
+/// Cells in columns, two spaces between, none at the end of a line. A cell that is too
+/// wide moves the rest of its line.
+pub fn align(lines: &[Vec<Cell>], widths: &[usize], paint: Paint) -> String {
     let mut out = String::new();
     for line in lines {
         let mut pending = 0;
-        for (cell, width) in line.iter().zip(&widths) {
+        for (cell, width) in line.iter().zip(widths) {
             if !cell.text.is_empty() {
                 let _ = write!(out, "{:pending$}", "");
                 pending = 0;
@@ -93,7 +103,7 @@ pub fn align(lines: &[Vec<Cell>], paint: Paint) -> String {
                     None => cell.text.clone(),
                 });
             }
-            pending += width - cell.text.chars().count() + 2;
+            pending += width.saturating_sub(cell.text.chars().count()) + 2;
         }
         out.push('\n');
     }
@@ -118,13 +128,14 @@ mod tests {
     #[test]
     fn columns_line_up_and_lines_end_without_spaces() {
         let lines = [vec!["A".into(), "LONGER".into()], vec!["wide cell".into(), "".into()]];
-        assert_eq!(align(&lines, Paint::off()), "A          LONGER\nwide cell\n");
+        assert_eq!(align(&lines, &widths(&lines), Paint::off()), "A          LONGER\nwide cell\n");
     }
 
     #[test]
     fn colours_do_not_move_columns() {
         let line = |t: &str| vec![Cell::toned(Tone::Bad, t), Cell::from("x")];
-        let text = align(&[line("a"), line("abc")], Paint::new(crate::cli::When::Always));
+        let lines = [line("a"), line("abc")];
+        let text = align(&lines, &widths(&lines), Paint::new(crate::cli::When::Always));
         assert_eq!(text, "\x1b[31ma\x1b[0m    x\n\x1b[31mabc\x1b[0m  x\n");
     }
 

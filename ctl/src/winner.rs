@@ -153,5 +153,5 @@ fn text(answers: &[Answer], whole_scores: bool, paint: Paint) -> String {
             lines.push(vec![ip.into(), (i + 1).into(), place.node.as_str().into(), score.into(), note]);
         }
     }
-    table::align(&lines, paint)
+    table::align(&lines, &table::widths(&lines), paint)
 }

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::adapters::{AdapterStats, Adapters};
 use crate::config::{self, Config, Loaded, Sources};
+use crate::control;
 use crate::drain_mark::DrainMark;
 use crate::driver::Driver;
 use crate::follow::Followers;
@@ -76,6 +77,7 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
 
     let (applied, current) = watch::channel(config);
     let running = Running { handle: handle.clone(), config: current };
+    let _control = control::start(running.clone(), control::Limits::default())?;
     let mut around = JoinSet::new();
     around.spawn(metrics::serve(running.clone(), reading));
     around.spawn(async move {

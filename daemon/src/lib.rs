@@ -7,6 +7,7 @@ pub mod adapters;
 pub mod app;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod drain_mark;
 pub mod driver;
 pub mod follow;

@@ -15,8 +15,12 @@ use super::{Engine, Stop};
 
 impl Engine {
     pub(super) fn own_lease_seen(&mut self, now: Mono, seen: Option<&LeaseFacts>) {
+        let confirmed = self.lease.confirmed().is_some();
         if let Some(outcome) = self.lease.observed(seen) {
             self.lease_outcome(now, outcome);
+        }
+        if confirmed != self.lease.confirmed().is_some() {
+            self.touch_all();
         }
     }
 
@@ -38,6 +42,7 @@ impl Engine {
                 self.fence.renewed(sent);
                 if self.fence_cause(now).is_none() {
                     self.extend_lifetimes(now);
+                    self.touch_missing();
                 }
             }
             Outcome::Failed { error } => {

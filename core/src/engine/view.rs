@@ -31,6 +31,7 @@ impl Engine {
             local_subnets: self.subnets.stable(now),
             candidates: self.election.candidates_by_subnet(),
             vips: self.demands.vips().map(|vip| self.vip_view(vip)).collect(),
+            groups: self.demands.groups().cloned().collect(),
             problems: self.agents.problems().cloned().collect(),
             counters: self.counters,
         }
@@ -62,6 +63,7 @@ impl Engine {
         VipView {
             vip,
             pool: demand.as_ref().map_or(PoolType::Local, |d| d.pool),
+            group: demand.as_ref().and_then(|d| self.demands.group_of(d)).map(str::to_owned),
             services: demand.map(|d| d.services.into_iter().collect()).unwrap_or_default(),
             reason: self.vips.get(&vip).and_then(|s| s.reason()).cloned().unwrap_or_else(pending),
             winner: self.election.winner(vip).cloned(),

@@ -10,7 +10,7 @@ use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
 use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
 use crate::membership::Member;
 use crate::placement::Demand;
-use crate::reason::{Missing, Reason};
+use crate::reason::{FenceCause, Missing, Reason};
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
@@ -177,6 +177,7 @@ impl Engine {
         state.winner = self.election.winner(vip).cloned();
         let wake = [
             state.handoff.deadline(),
+            state.handoff.giving_to().and_then(|to| self.finds_its_way(now, to)),
             state.failure.as_ref().map(|f| f.retry_at).filter(|at| *at > now),
             state.duplicate_until.filter(|at| *at > now),
             state.accepted.as_ref().map(|(_, at)| *at + KERNEL_PATIENCE).filter(|at| *at > now),
@@ -196,15 +197,16 @@ impl Engine {
         if let Some(interface) = self.foreign(vip) {
             return Wish::forbidden(Reason::ForeignAddress { interface });
         }
-        if let Some(cause) = self.fence_cause(now) {
-            let waiting = self.lease.written().is_none() && cause == crate::reason::FenceCause::NeverRenewed;
-            if !waiting {
-                return Wish::forbidden(Reason::Fenced { cause });
-            }
+        let cause = self.fence_cause(now);
+        let first = self.lease.written().is_none() && cause == Some(FenceCause::NeverRenewed);
+        if let Some(cause) = cause.filter(|_| !first) {
+            return Wish::forbidden(Reason::Fenced { cause });
+        }
+        if first || self.lease.confirmed().is_none() {
             // An earlier run's Lease still stands, so what it left in the kernel is
             // fenced by its lifetime: kept until we know whether it is ours (R3).
-            // Without that Lease others may have it already.
-            let keep = held && self.lease.seen().is_some();
+            // Without that Lease, or once we lost ours, others may have it already.
+            let keep = held && self.lease.seen().is_some() && self.lease.looked().is_none();
             return Wish {
                 verdict: Verdict::Nobody { keep },
                 reason: Reason::Pending { missing: Missing::Lease },
@@ -346,7 +348,7 @@ impl Engine {
             verdict: wish.verdict.clone(),
             held,
             published: self.loss_is_published(now, vip)
-                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to)),
+                && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to) || self.finds_its_way(now, to).is_some()),
             announces: &announces,
         };
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);
@@ -356,6 +358,14 @@ impl Engine {
             None => {}
         }
         stance
+    }
+
+    /// A node that just started may not know yet that it won: it takes those who died
+    /// before it looked for alive. Until it knows better the deadline does not run,
+    /// or nobody would have the address. Peers without handoffs never answer anyway.
+    fn finds_its_way(&self, now: Mono, node: &NodeName) -> Option<Mono> {
+        let member = self.members.get(node).filter(|m| m.facts().announced.is_some())?;
+        Some(member.knows_all_from()).filter(|at| now < *at)
     }
 
     /// Compares the wish with the kernel and plans the step towards it.
@@ -522,6 +532,14 @@ impl Engine {
             return;
         }
         let rival = self.rival(vip);
+        // A repeat now would call back clients that the next owner has just called to
+        // itself, a moment before we let go of the address.
+        if state.handoff.giving_to().is_some() {
+            state.rival |= rival;
+            state.announcing = false;
+            self.announcer.cancel(vip);
+            return;
+        }
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
         let again = released && state.announced && wish.verdict == Verdict::Mine;
         let first = !state.announced && !state.announcing;

@@ -23,6 +23,7 @@ fn mk_picture() -> Snapshot {
     picture.candidates.insert("192.0.2.0/24".parse().unwrap(), 3);
     picture.vips.push(VipView {
         vip: "192.0.2.9".parse().unwrap(),
+        group: None,
         pool: PoolType::Local,
         services: vec![ObjectKey::of("default", "web").unwrap()],
         reason: Reason::Announcing { interface: IfName::new("eth0").unwrap() },

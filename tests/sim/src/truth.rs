@@ -33,6 +33,8 @@ pub struct VipTruth {
     /// Who was best since when; kept for as long as a view may be old.
     pub history: VecDeque<(T, Option<usize>)>,
     pub eligible_since: Option<T>,
+    /// When an object other than a Lease last changed who may hold it.
+    pub objects_at: T,
     pub holds: [Option<Hold>; MOST_NODES],
     /// When this node last had it usable.
     pub last_usable: [Option<T>; MOST_NODES],
@@ -69,6 +71,7 @@ impl Truth {
                 winner: None,
                 history: VecDeque::from([(0, None)]),
                 eligible_since: None,
+                objects_at: 0,
                 holds: [None; MOST_NODES],
                 last_usable: [None; MOST_NODES],
                 excused_until: 0,
@@ -208,6 +211,17 @@ impl World {
         }
         nodes.sort_by_key(|n| truth.scores[*n]);
         (true, nodes)
+    }
+
+    /// A Service, an endpoint or a Node changed; `None`: it concerns every address.
+    pub fn objects_changed(&mut self, vips: Option<&BTreeSet<Vip>>) {
+        let now = self.now;
+        for truth in &mut self.truth.vips {
+            if vips.is_none_or(|some| some.contains(&truth.vip)) {
+                truth.objects_at = now;
+            }
+        }
+        self.refresh_truth();
     }
 
     /// After anything that can change who should hold what.

@@ -29,14 +29,31 @@ fn a_better_candidate_gets_it_once_it_says_it_has_it() {
 }
 
 #[test]
+fn who_gives_an_address_away_announces_it_no_more() {
+    let (mut world, ip) = joined();
+    let said = world.announcements(&ip);
+    assert_eq!(said, 1, "repeats are still to come when the peer joins");
+    world.ms(400);
+    world.peer("peer", &[&ip]);
+    world.ms(200);
+    assert_eq!(world.announcements(&ip), said, "clients are the peer's now");
+    // The peer is gone before we let go: we keep it, and call the clients back.
+    world.peer("peer", &[]);
+    world.feed(Input::Leases(Update::Gone(node("peer"))));
+    assert_eq!(world.reason(&ip).name(), "Announcing");
+    assert_eq!(world.announcements(&ip), said + 1);
+}
+
+#[test]
 fn a_peer_that_never_confirms_is_decided_by_the_deadline() {
     let (mut world, ip) = joined();
-    for _ in 0..5 {
+    // For the length of its Lease a new peer may not know that it won.
+    for _ in 0..15 {
         world.ms(990);
         world.peer("peer", &[]);
     }
     assert!(world.holds(&ip));
-    world.ms(100);
+    world.ms(250);
     assert!(!world.holds(&ip));
     assert_eq!(world.engine.snapshot(world.now).counters.handoffs_timed_out, 1);
 }
@@ -137,4 +154,18 @@ fn endpoints_restrict_who_may_win() {
     assert!(world.holds(&ip));
     world.feed(Input::Endpoints(Update::Set(slice("peer"))));
     assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
+}
+
+#[test]
+fn whether_a_silent_peer_is_dead_is_found_out_at_once() {
+    let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
+    let ip = world.address_won_by("peer", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.ms(5_000);
+    world.peer("peer", &[&ip]);
+    // Our own renewals go out at 3.3 s steps, whatever the peer's expiry is.
+    world.ms(9_999);
+    assert!(!world.holds(&ip));
+    world.ms(1);
+    assert!(world.holds(&ip), "not with our next renewal, which may be seconds away");
 }

@@ -1,0 +1,11 @@
+//! The allocator as a program, on the real API server, with the shipped rights.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bursts;
+mod groups;
+mod pairs;
+mod plane;
+mod restart;
+mod rules;

@@ -1,0 +1,254 @@
+//! A way to a daemon: its socket, or TCP with TLS. Errors say what to do next.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use purelb_proto::control::v1::control_client::ControlClient;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::cli::Target;
+use crate::error::{Failure, Outcome, code};
+
+pub type Client = ControlClient<Channel>;
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// Ten thousand addresses with their Services are a few megabytes.
+const LARGEST: usize = 64 << 20;
+
+/// One daemon that is asked.
+#[derive(Clone, Debug)]
+pub struct Daemon {
+    /// Empty for the local one: it says itself who it is.
+    pub node: String,
+    pub client: Client,
+}
+
+/// The daemon on this machine.
+pub async fn local(path: &Path, patience: Duration) -> Outcome<Client> {
+    // Connected here first, because what the kernel says is lost on its way through gRPC.
+    let first = UnixStream::connect(path).await.map_err(|e| socket_failure(path, &e))?;
+    let mut first = Some(first);
+    let path = path.to_owned();
+    let connector = tower::service_fn(move |_: Uri| {
+        let (ready, path) = (first.take(), path.clone());
+        async move {
+            let stream = match ready {
+                Some(stream) => stream,
+                None => UnixStream::connect(path).await?,
+            };
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    let endpoint = Endpoint::from_static("http://purelbd.local").connect_timeout(CONNECT).timeout(patience);
+    let channel = endpoint.connect_with_connector(connector).await;
+    let channel = channel
+        .map_err(|e| Failure::new("the daemon does not answer").because(deepest(&e)).code(code::CRITICAL))?;
+    Ok(client(channel))
+}
+
+fn client(channel: Channel) -> Client {
+    ControlClient::new(channel).max_decoding_message_size(LARGEST)
+}
+
+fn socket_failure(path: &Path, error: &io::Error) -> Failure {
+    let what = format!("cannot reach purelbd on {}", path.display());
+    let failure = Failure::new(what).code(code::CRITICAL);
+    match error.kind() {
+        io::ErrorKind::NotFound => failure
+            .because("there is no such socket")
+            .next("is the daemon running? `systemctl status purelbd`; another socket is named with --socket"),
+        io::ErrorKind::ConnectionRefused => failure
+            .because("nobody listens on it")
+            .next("the daemon is not running: `systemctl status purelbd`, `journalctl -u purelbd`"),
+        io::ErrorKind::PermissionDenied => {
+            let group = std::fs::metadata(path).ok().and_then(|m| group_name(m.gid()));
+            let group = group.unwrap_or_else(|| "purelb".to_owned());
+            failure.because("you may not open it").next(format!(
+                "become root, or join the group {group}: `sudo usermod -aG {group} $USER`, then log in again"
+            ))
+        }
+        _ => failure.because(error),
+    }
+}
+
+/// Without the name service: a small tool shall not wait for a directory server.
+fn group_name(gid: u32) -> Option<String> {
+    let groups = std::fs::read_to_string("/etc/group").ok()?;
+    let mut lines = groups.lines().map(|l| l.split(':').collect::<Vec<_>>());
+    lines.find(|f| f.get(2).and_then(|g| g.parse().ok()) == Some(gid)).map(|f| f[0].to_owned())
+}
+
+/// A daemon elsewhere.
+pub async fn remote(target: &Target, address: &str) -> Outcome<Client> {
+    let config = Arc::new(tls_config(target)?);
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = target.tls_name.as_deref().unwrap_or(host).to_owned();
+    let server = ServerName::try_from(name.clone())
+        .map_err(|e| Failure::new(format!("{name:?} is not a name a certificate can have")).because(e))?;
+    let connect = connect_tls(address.to_owned(), config, server);
+    let first = tokio::time::timeout(CONNECT, connect.clone().run()).await;
+    let first =
+        first.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in 5 seconds")));
+    let mut first = Some(first.map_err(|e| tls_failure(address, &name, &e))?);
+    let connector = tower::service_fn(move |_: Uri| {
+        let (ready, connect) = (first.take(), connect.clone());
+        async move {
+            match ready {
+                Some(stream) => Ok(TokioIo::new(stream)),
+                None => connect.run().await.map(TokioIo::new),
+            }
+        }
+    });
+    // The scheme says nothing here: the connector speaks TLS already.
+    let endpoint = Endpoint::from_static("http://purelbd.remote");
+    let endpoint = endpoint.connect_timeout(CONNECT).timeout(target.request_timeout);
+    let channel = endpoint.connect_with_connector(connector).await;
+    let channel = channel.map_err(|e| {
+        let cause = deepest(&e);
+        tls_failure(address, &name, &io::Error::other(cause))
+    })?;
+    Ok(client(channel))
+}
+
+#[derive(Clone)]
+struct ConnectTls {
+    address: String,
+    config: Arc<ClientConfig>,
+    server: ServerName<'static>,
+}
+
+fn connect_tls(address: String, config: Arc<ClientConfig>, server: ServerName<'static>) -> ConnectTls {
+    ConnectTls { address, config, server }
+}
+
+impl ConnectTls {
+    async fn run(self) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        TlsConnector::from(self.config).connect(self.server, stream).await
+    }
+}
+
+fn tls_config(target: &Target) -> Outcome<ClientConfig> {
+    let how = "give --ca, --cert and --key (or PURELB_CA, PURELB_CERT, PURELB_KEY)";
+    let (Some(ca), Some(cert), Some(key)) = (&target.ca, &target.cert, &target.key) else {
+        return Err(Failure::new(
+            "daemons of other nodes are asked over mutual TLS, and certificates are missing",
+        )
+        .next(how));
+    };
+    let wrong = |path: &Path, e: &dyn std::fmt::Display| {
+        Failure::new(format!("cannot use {}", path.display())).because(e).next(how)
+    };
+    let read = |path: &Path| -> Outcome<Vec<CertificateDer<'static>>> {
+        let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let found = found.map_err(|e| wrong(path, &e))?;
+        if found.is_empty() { Err(wrong(path, &"there is no certificate in it")) } else { Ok(found) }
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in read(ca)? {
+        roots.add(authority).map_err(|e| wrong(ca, &e))?;
+    }
+    let chain = read(cert)?;
+    check_own(cert, &chain)?;
+    let key_der = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(key, &e))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| Failure::new("TLS cannot be set up").because(e))?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key_der)
+        .map_err(|e| wrong(cert, &e))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// An expired certificate would be refused with a bare alert; say it first.
+fn check_own(path: &Path, chain: &[CertificateDer<'_>]) -> Outcome<()> {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let Some((_, certificate)) = chain.first().and_then(|der| X509Certificate::from_der(der).ok()) else {
+        return Ok(());
+    };
+    let validity = certificate.validity();
+    let now = jiff::Timestamp::now().as_second();
+    if validity.not_after.timestamp() >= now {
+        return Ok(());
+    }
+    let at = jiff::Timestamp::from_second(validity.not_after.timestamp())
+        .map(|t| t.to_string())
+        .unwrap_or_default();
+    Err(Failure::new(format!("the client certificate {} has expired", path.display()))
+        .because(format!("it was valid until {at}"))
+        .next("get a new one from whoever runs the certificate authority"))
+}
+
+fn tls_failure(address: &str, name: &str, error: &io::Error) -> Failure {
+    let failure = Failure::new(format!("cannot reach purelbd at {address}")).code(code::CRITICAL);
+    let text = error.to_string();
+    let next = if text.contains("NotValidForName") || text.contains("not valid for name") {
+        format!("the daemon's certificate is not for {name}: name what it is for with --tls-name")
+    } else if text.contains("UnknownIssuer") {
+        "the daemon's certificate is not from the authority in --ca".to_owned()
+    } else if text.contains("Expired") || text.contains("expired") {
+        "a certificate has expired: replace it on that node (it is read without a restart), or yours"
+            .to_owned()
+    } else if text.contains("alert") || text.contains("AlertReceived") {
+        "the daemon does not accept your certificate: is it from the authority in its control.client_ca?"
+            .to_owned()
+    } else {
+        "is the daemon running there, and does it listen (control.listen)? Is a firewall between?".to_owned()
+    };
+    failure.because(text).next(next)
+}
+
+/// Error chains end in what matters.
+pub fn deepest(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(next) = error.source() {
+        error = next;
+    }
+    error.to_string()
+}
+
+/// What a daemon answered instead of what was asked for.
+pub fn refused(status: &Status) -> Failure {
+    let failure = Failure::new(match status.code() {
+        Code::PermissionDenied => "not allowed",
+        Code::Unavailable => "the daemon has gone away",
+        Code::DeadlineExceeded => "the daemon did not answer in time",
+        Code::Unimplemented => "the daemon does not know this call",
+        Code::NotFound => "not found",
+        _ => "the daemon refused",
+    });
+    // A certificate that the daemon does not take shows at the first call: in TLS 1.3
+    // the client is done before the server has looked at it.
+    let mut cause = status.message().to_owned();
+    let mut source: Option<&dyn std::error::Error> = std::error::Error::source(status);
+    while let Some(error) = source {
+        cause = error.to_string();
+        source = error.source();
+    }
+    let next = match status.code() {
+        _ if cause.contains("alert") || cause.contains("AlertReceived") => {
+            "the daemon does not accept your certificate: is it from the authority in its control.client_ca, and still valid?"
+        }
+        Code::Unavailable | Code::DeadlineExceeded => {
+            "see `systemctl status purelbd` and `journalctl -u purelbd` there"
+        }
+        Code::Unimplemented => "it is older than this program: upgrade it",
+        _ => return failure.because(cause),
+    };
+    failure.because(cause).next(next).code(code::CRITICAL)
+}

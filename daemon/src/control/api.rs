@@ -1,0 +1,468 @@
+//! The calls.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pb::control_server::{Control, ControlServer};
+use purelb_core::Vip;
+use purelb_proto::control::v1 as pb;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tracing::{debug, error};
+
+use super::events::Events;
+use super::listen::Doors;
+use super::peer::{Peer, Role, require};
+use super::tls::Tls;
+use super::watch::{Filter, Told, addresses};
+use super::{Limits, audit, convert, drain, explain, problems, resync, status};
+use crate::app::Running;
+use crate::clock;
+use crate::handle::HandleError;
+
+/// Answers of a stream that its reader has not taken yet. More are not made: the next
+/// picture says it all.
+const AHEAD: usize = 4;
+
+type Stream<T> = ReceiverStream<Result<T, Status>>;
+
+#[derive(Clone, Debug)]
+struct Api {
+    running: Running,
+    limits: Arc<Limits>,
+    events: Arc<Events>,
+    tls: Option<Arc<Tls>>,
+    trouble: Arc<[String]>,
+    streams: Arc<Semaphore>,
+    started: Instant,
+}
+
+/// Serves until told to stop.
+pub async fn serve(running: Running, doors: Doors, limits: Arc<Limits>, stopped: oneshot::Receiver<()>) {
+    let api = Api {
+        events: Arc::new(Events::new(limits.events)),
+        tls: doors.tls(),
+        trouble: doors.trouble.as_slice().into(),
+        streams: Arc::new(Semaphore::new(limits.streams)),
+        started: Instant::now(),
+        limits: limits.clone(),
+        running,
+    };
+    if let Err(error) = serve_on(api, doors, &limits, stopped).await {
+        error!(%error, "the control API has ended");
+    }
+}
+
+async fn serve_on(
+    api: Api,
+    doors: Doors,
+    limits: &Arc<Limits>,
+    stopped: oneshot::Receiver<()>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    // One that is accepted waits here for a moment; the kernel's queue holds the rest.
+    let (accepted, conns) = mpsc::channel::<io::Result<super::conn::Conn>>(1);
+    doors.accept(limits, &accepted)?;
+    drop(accepted);
+    let (health_reporter, health) = tonic_health::server::health_reporter();
+    tokio::spawn(follow(api.clone(), health_reporter));
+    let register = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(purelb_proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let control = ControlServer::new(api).max_decoding_message_size(limits.message);
+    let router = Server::builder()
+        .timeout(limits.request)
+        .concurrency_limit_per_connection(limits.streams_per_connection as usize)
+        .max_concurrent_streams(limits.streams_per_connection)
+        .http2_keepalive_interval(Some(limits.ping))
+        .http2_keepalive_timeout(Some(limits.ping / 2))
+        .http2_max_header_list_size(8 << 10)
+        .max_connection_age(limits.connection_age)
+        .add_service(InterceptedService::new(control, known))
+        .add_service(InterceptedService::new(health, known))
+        .add_service(InterceptedService::new(register().build_v1()?, known))
+        .add_service(InterceptedService::new(register().build_v1alpha()?, known));
+    let serving = router.serve_with_incoming(ReceiverStream::new(conns));
+    tokio::select! {
+        ended = serving => Ok(ended?),
+        _ = stopped => Ok(()),
+    }
+}
+
+/// Nobody without a role gets an answer, whatever the service.
+#[expect(clippy::result_large_err, reason = "the signature is tonic's")]
+fn known(request: Request<()>) -> Result<Request<()>, Status> {
+    require(&request, Role::Reader, "a call")?;
+    Ok(request)
+}
+
+/// Keeps the events and the health up to date, from every picture.
+async fn follow(api: Api, health: tonic_health::server::HealthReporter) {
+    let mut pictures = api.running.handle.subscribe();
+    let mut before = pictures.borrow_and_update().clone();
+    loop {
+        let serving =
+            if before.ready && !before.stopping { ServingStatus::Serving } else { ServingStatus::NotServing };
+        health.set_service_status("", serving).await;
+        health.set_service_status("purelb.control.v1.Control", ServingStatus::Serving).await;
+        if pictures.changed().await.is_err() {
+            return;
+        }
+        let after = pictures.borrow_and_update().clone();
+        api.events.record(&before, &after);
+        before = after;
+    }
+}
+
+fn ended(error: HandleError) -> Status {
+    match error {
+        HandleError::Ended => Status::unavailable(error.to_string()),
+        HandleError::Mark(_) => Status::internal(error.to_string()),
+    }
+}
+
+impl Api {
+    /// A place among the streams; without one the caller is told to come back.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Status> {
+        self.streams.clone().try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "{} streams are open already; close some",
+                self.limits.streams
+            ))
+        })
+    }
+
+    async fn elections(&self, vips: &[Vip]) -> Result<Vec<pb::Election>, Status> {
+        let mut found = Vec::with_capacity(vips.len());
+        for vip in vips {
+            let order = self.running.handle.order(*vip).await.map_err(ended)?;
+            found.push(convert::election(*vip, &order));
+        }
+        Ok(found)
+    }
+
+    async fn dry_run(&self) -> Result<pb::DrainProgress, Status> {
+        let snapshot = self.running.handle.snapshot();
+        let mut remaining = Vec::new();
+        for view in snapshot.vips.iter().filter(|v| drain::is_held(v)) {
+            let order = self.running.handle.order(view.vip).await.map_err(ended)?;
+            let next = order.iter().find(|r| r.node != snapshot.node);
+            let remote = view.pool == purelb_core::facts::PoolType::Remote;
+            let others = snapshot.members.iter().any(|m| m.node != snapshot.node && m.live && !m.draining);
+            let successor = match next {
+                _ if remote && others => "every other node".to_owned(),
+                _ if remote => String::new(),
+                Some(next) => next.node.to_string(),
+                None => String::new(),
+            };
+            remaining.push(drain::vip(view, successor));
+        }
+        let stay = remaining.iter().filter(|v| v.successor.is_empty()).count();
+        Ok(pb::DrainProgress {
+            total: u32::try_from(remaining.len()).unwrap_or(u32::MAX),
+            message: format!("{} addresses would move, {stay} would stay", remaining.len() - stay),
+            remaining,
+            result: pb::DrainResult::DryRun.into(),
+            dry_run: true,
+            since: snapshot.draining.clone().unwrap_or_default(),
+            ..Default::default()
+        })
+    }
+}
+
+/// Gives an answer to a reader, unless it takes none for too long.
+async fn deliver<T>(to: &mpsc::Sender<Result<T, Status>>, limits: &Limits, answer: T) -> bool {
+    match tokio::time::timeout(limits.stalled, to.send(Ok(answer))).await {
+        Ok(sent) => sent.is_ok(),
+        Err(_) => {
+            debug!("a stream's reader takes nothing; ended");
+            false
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Control for Api {
+    async fn get_status(
+        &self,
+        _: Request<pb::GetStatusRequest>,
+    ) -> Result<Response<pb::GetStatusResponse>, Status> {
+        let snapshot = self.running.handle.snapshot();
+        let wall = jiff::Timestamp::now().as_second();
+        let tls = self.tls.as_ref();
+        let about = problems::Api {
+            certificate_expires: tls.map(|tls| tls.expires()),
+            trouble: self
+                .trouble
+                .iter()
+                .cloned()
+                .chain(tls.and_then(|t| t.trouble()).map(|t| t.to_string()))
+                .collect(),
+        };
+        let uptime = self.started.elapsed().as_secs();
+        Ok(Response::new(status::of(&snapshot, clock::now(), wall, &about, uptime)))
+    }
+
+    async fn list_members(
+        &self,
+        _: Request<pb::ListMembersRequest>,
+    ) -> Result<Response<pb::ListMembersResponse>, Status> {
+        let snapshot = self.running.handle.snapshot();
+        let now = clock::now();
+        let members = snapshot.members.iter().map(|m| convert::member(m, &snapshot, now)).collect();
+        Ok(Response::new(pb::ListMembersResponse { members }))
+    }
+
+    async fn list_vips(
+        &self,
+        request: Request<pb::ListVipsRequest>,
+    ) -> Result<Response<pb::ListVipsResponse>, Status> {
+        let filter = Filter::new(request.into_inner(), self.limits.addresses)?;
+        let vips = filter.list(&self.running.handle.snapshot(), clock::now());
+        Ok(Response::new(pb::ListVipsResponse { vips }))
+    }
+
+    async fn list_subnets(
+        &self,
+        _: Request<pb::ListSubnetsRequest>,
+    ) -> Result<Response<pb::ListSubnetsResponse>, Status> {
+        let subnets = convert::subnets(&self.running.handle.snapshot());
+        Ok(Response::new(pb::ListSubnetsResponse { subnets }))
+    }
+
+    async fn list_pools(
+        &self,
+        _: Request<pb::ListPoolsRequest>,
+    ) -> Result<Response<pb::ListPoolsResponse>, Status> {
+        let pools = convert::pools(&self.running.handle.snapshot());
+        Ok(Response::new(pb::ListPoolsResponse { pools }))
+    }
+
+    async fn list_events(
+        &self,
+        request: Request<pb::ListEventsRequest>,
+    ) -> Result<Response<pb::ListEventsResponse>, Status> {
+        let most = match request.into_inner().limit {
+            0 => usize::MAX,
+            n => n as usize,
+        };
+        Ok(Response::new(pb::ListEventsResponse { events: self.events.newest(most) }))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<pb::ExplainRequest>,
+    ) -> Result<Response<pb::ExplainResponse>, Status> {
+        use pb::explain_request::Target;
+        let snapshot = self.running.handle.snapshot();
+        let vips = match request.into_inner().target {
+            Some(Target::Ip(ip)) => addresses(&[ip], 1)?,
+            Some(Target::Service(key)) => {
+                let of = snapshot.vips.iter().filter(|v| v.services.iter().any(|s| s.as_str() == key));
+                let vips: Vec<Vip> = of.map(|v| v.vip).take(self.limits.addresses).collect();
+                if vips.is_empty() {
+                    return Err(Status::not_found(format!(
+                        "no Service {key} of ours has an address: is it of type LoadBalancer and of our class? \
+                         See `kubectl describe service` for AllocationFailed events"
+                    )));
+                }
+                vips
+            }
+            None => return Err(Status::invalid_argument("give an ip or a service")),
+        };
+        let mut explanations = Vec::with_capacity(vips.len());
+        for vip in vips {
+            let order = self.running.handle.order(vip).await.map_err(ended)?;
+            explanations.push(explain::address(&snapshot, vip, &order));
+        }
+        Ok(Response::new(pb::ExplainResponse { explanations }))
+    }
+
+    async fn winner(
+        &self,
+        request: Request<pb::WinnerRequest>,
+    ) -> Result<Response<pb::WinnerResponse>, Status> {
+        let vips = addresses(&request.into_inner().ips, self.limits.addresses)?;
+        let results = self.elections(&vips).await?;
+        Ok(Response::new(pb::WinnerResponse { results }))
+    }
+
+    async fn get_config(
+        &self,
+        _: Request<pb::GetConfigRequest>,
+    ) -> Result<Response<pb::GetConfigResponse>, Status> {
+        let config = self.running.config.borrow().clone();
+        let settings = super::convert::settings(&config);
+        Ok(Response::new(pb::GetConfigResponse { settings }))
+    }
+
+    async fn resync(
+        &self,
+        request: Request<pb::ResyncRequest>,
+    ) -> Result<Response<pb::ResyncResponse>, Status> {
+        let peer = require(&request, Role::Operator, "Resync")?;
+        let done = resync::run(&self.running.handle).await;
+        log("Resync", &peer, "", done.as_ref().map(|_| "done"));
+        done.map(Response::new).map_err(ended)
+    }
+
+    async fn undrain(
+        &self,
+        request: Request<pb::UndrainRequest>,
+    ) -> Result<Response<pb::UndrainResponse>, Status> {
+        let peer = require(&request, Role::Operator, "Undrain")?;
+        let was_draining = self.running.handle.snapshot().draining.is_some();
+        let done = self.running.handle.undrain().await;
+        log(
+            "Undrain",
+            &peer,
+            "",
+            done.as_ref().map(|_| if was_draining { "undrained" } else { "was not draining" }),
+        );
+        done.map_err(ended)?;
+        Ok(Response::new(pb::UndrainResponse { was_draining }))
+    }
+
+    type DrainStream = Stream<pb::DrainProgress>;
+
+    async fn drain(&self, request: Request<pb::DrainRequest>) -> Result<Response<Self::DrainStream>, Status> {
+        let dry = request.get_ref().dry_run;
+        let peer = require(&request, if dry { Role::Reader } else { Role::Operator }, "Drain")?;
+        let place = self.place()?;
+        let request = request.into_inner();
+        let (to, stream) = mpsc::channel(AHEAD);
+        if dry {
+            let answer = self.dry_run().await?;
+            tokio::spawn(async move { drop(to.send(Ok(answer)).await) });
+            return Ok(Response::new(ReceiverStream::new(stream)));
+        }
+        let mut progress = drain::Progress::new(&self.running.handle.snapshot());
+        let begun = self.running.handle.drain(request.force).await;
+        let arguments = if request.force { " (force)" } else { "" };
+        log("Drain", &peer, arguments, begun.as_ref().map(|_| "begun"));
+        let first = begun.map_err(ended)?;
+        let (handle, limits) = (self.running.handle.clone(), self.limits.clone());
+        let seconds = if request.timeout_seconds == 0 { 60 } else { request.timeout_seconds };
+        let end = tokio::time::Instant::now() + Duration::from_secs(seconds.into());
+        tokio::spawn(async move {
+            let _place = place;
+            let mut pictures = handle.subscribe();
+            let mut picture = first;
+            loop {
+                if let Some(answer) = progress.look(&picture) {
+                    let result = answer.result();
+                    let words = answer.message.clone();
+                    let over = result != pb::DrainResult::Unspecified;
+                    if over {
+                        log("Drain", &peer, arguments, Ok::<_, &String>(&words));
+                    }
+                    if !deliver(&to, &limits, answer).await || over {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    changed = pictures.changed() => match changed {
+                        Ok(()) => picture = pictures.borrow_and_update().clone(),
+                        Err(_) => return drop(to.send(Err(ended(HandleError::Ended))).await),
+                    },
+                    () = tokio::time::sleep_until(end) => {
+                        let answer = progress.timed_out(&picture);
+                        log("Drain", &peer, arguments, Ok::<_, &String>(&answer.message));
+                        deliver(&to, &limits, answer).await;
+                        return;
+                    }
+                    () = to.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    type WatchVipsStream = Stream<pb::WatchVipsResponse>;
+
+    async fn watch_vips(
+        &self,
+        request: Request<pb::WatchVipsRequest>,
+    ) -> Result<Response<Self::WatchVipsStream>, Status> {
+        let filter = Filter::new(request.into_inner().filter.unwrap_or_default(), self.limits.addresses)?;
+        let place = self.place()?;
+        let (to, stream) = mpsc::channel(AHEAD);
+        let (mut pictures, limits) = (self.running.handle.subscribe(), self.limits.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let mut told = Told::default();
+            loop {
+                let picture = pictures.borrow_and_update().clone();
+                if let Some(answer) = told.differ(&filter, &picture, clock::now())
+                    && !deliver(&to, &limits, answer).await
+                {
+                    return;
+                }
+                tokio::time::sleep(limits.pace).await;
+                tokio::select! {
+                    changed = pictures.changed() => if changed.is_err() { return },
+                    () = to.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    type WatchEventsStream = Stream<pb::Event>;
+
+    async fn watch_events(
+        &self,
+        request: Request<pb::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let request = request.into_inner();
+        let place = self.place()?;
+        let (to, stream) = mpsc::channel(AHEAD);
+        let after = if request.replay { request.after } else { u64::MAX };
+        let (kept, mut news) = self.events.follow(after);
+        let limits = self.limits.clone();
+        tokio::spawn(async move {
+            use tokio::sync::broadcast::error::RecvError;
+            let _place = place;
+            for event in kept {
+                if !deliver(&to, &limits, event).await {
+                    return;
+                }
+            }
+            loop {
+                let next = tokio::select! {
+                    next = news.recv() => next,
+                    () = to.closed() => return,
+                };
+                let event = match next {
+                    Ok(event) => event,
+                    Err(RecvError::Lagged(missed)) => {
+                        pb::Event { kind: pb::EventKind::Gap.into(), missed, ..Default::default() }
+                    }
+                    Err(RecvError::Closed) => return,
+                };
+                if !deliver(&to, &limits, event).await {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+fn log<T: std::fmt::Display, E: std::fmt::Display>(
+    call: &str,
+    peer: &Peer,
+    arguments: &str,
+    result: Result<T, E>,
+) {
+    match &result {
+        Ok(done) => audit::called(call, peer, &arguments, Ok(done)),
+        Err(error) => audit::called(call, peer, &arguments, Err(error)),
+    }
+}

@@ -1,0 +1,153 @@
+//! `Drain`: follows the pictures until the node holds nothing it can give away.
+
+use std::collections::BTreeMap;
+
+use pb::DrainResult as R;
+use purelb_core::facts::PoolType;
+use purelb_core::snapshot::{FenceView, Snapshot, VipView};
+use purelb_core::{Reason, Vip};
+use purelb_proto::control::v1 as pb;
+
+use super::convert::words;
+
+/// An address that is here, or that we still answer for.
+pub fn is_held(view: &VipView) -> bool {
+    view.on_interface.is_some()
+        || matches!(view.reason, Reason::Announcing { .. } | Reason::HandingOver { .. })
+}
+
+/// It stays, because nobody else can take it.
+fn stays(view: &VipView) -> bool {
+    match view.reason {
+        Reason::Draining { held } => held,
+        // A remote address that goes on being announced has no other node to be on.
+        Reason::Announcing { .. } => view.pool == PoolType::Remote,
+        _ => false,
+    }
+}
+
+#[derive(Debug)]
+pub struct Progress {
+    total: u32,
+    held: BTreeMap<Vip, pb::DrainVip>,
+    told: bool,
+}
+
+impl Progress {
+    pub fn new(snapshot: &Snapshot) -> Self {
+        let held = held(snapshot);
+        Self { total: u32::try_from(held.len()).unwrap_or(u32::MAX), held, told: false }
+    }
+
+    /// What to say of a picture; `None` = nothing new. A result ends the stream.
+    pub fn look(&mut self, snapshot: &Snapshot) -> Option<pb::DrainProgress> {
+        let now = held(snapshot);
+        let gone = self.held.iter().filter(|(vip, _)| !now.contains_key(vip));
+        let gone: Vec<pb::DrainVip> = gone.map(|(_, v)| v.clone()).collect();
+        let result = result(snapshot);
+        if gone.is_empty() && now == self.held && result.is_none() && self.told {
+            return None;
+        }
+        self.told = true;
+        // What came in meanwhile (a Service, say) counts, too.
+        let new = now.keys().filter(|vip| !self.held.contains_key(vip)).count();
+        self.total = self.total.saturating_add(u32::try_from(new).unwrap_or(u32::MAX));
+        let left = u32::try_from(now.len()).unwrap_or(u32::MAX);
+        let message = match result {
+            Some(R::Drained) => drained_words(snapshot),
+            Some(R::AddressesLeft) => format!("{left} addresses stay: no other node can take them"),
+            Some(R::Undrained) => "somebody took the drain back".into(),
+            Some(R::DaemonStopping) => "the daemon stops; it drains again when it starts".into(),
+            _ => format!("{left} of {} addresses to go", self.total),
+        };
+        let progress = self.message(
+            now.values().cloned().collect(),
+            gone,
+            result.unwrap_or_default(),
+            message,
+            snapshot,
+        );
+        self.held = now;
+        Some(progress)
+    }
+
+    pub fn timed_out(&self, snapshot: &Snapshot) -> pb::DrainProgress {
+        let remaining = self.held.values().cloned().collect();
+        let message = "the time is over; the drain goes on by itself".to_owned();
+        self.message(remaining, Vec::new(), R::TimedOut, message, snapshot)
+    }
+
+    fn message(
+        &self,
+        remaining: Vec<pb::DrainVip>,
+        gone: Vec<pb::DrainVip>,
+        result: R,
+        message: String,
+        snapshot: &Snapshot,
+    ) -> pb::DrainProgress {
+        let left = u32::try_from(remaining.len()).unwrap_or(u32::MAX);
+        pb::DrainProgress {
+            total: self.total,
+            moved: self.total.saturating_sub(left),
+            remaining,
+            gone,
+            result: result.into(),
+            message,
+            dry_run: false,
+            since: snapshot.draining.clone().unwrap_or_default(),
+        }
+    }
+}
+
+fn held(snapshot: &Snapshot) -> BTreeMap<Vip, pb::DrainVip> {
+    let held = snapshot.vips.iter().filter(|v| is_held(v));
+    held.map(|v| (v.vip, vip(v, successor(v)))).collect()
+}
+
+fn successor(view: &VipView) -> String {
+    match &view.reason {
+        Reason::HandingOver { to } | Reason::NotWinner { winner: to } => to.to_string(),
+        _ => view.winner.as_ref().map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+pub fn vip(view: &VipView, successor: String) -> pb::DrainVip {
+    pb::DrainVip {
+        ip: view.vip.to_string(),
+        services: view.services.iter().map(ToString::to_string).collect(),
+        successor,
+        reason: words(&view.reason),
+    }
+}
+
+fn result(snapshot: &Snapshot) -> Option<R> {
+    if snapshot.stopping {
+        return Some(R::DaemonStopping);
+    }
+    if snapshot.draining.is_none() {
+        return Some(R::Undrained);
+    }
+    let mut held = snapshot.vips.iter().filter(|v| is_held(v)).peekable();
+    if held.peek().is_none() {
+        return others_know(snapshot).then_some(R::Drained);
+    }
+    held.all(stays).then_some(R::AddressesLeft)
+}
+
+/// Our Lease says that we drain. Without an API server it cannot, and we hold nothing
+/// that anybody would wait for.
+fn others_know(snapshot: &Snapshot) -> bool {
+    let fenced = matches!(snapshot.fence, FenceView::Fenced { .. });
+    fenced || snapshot.members.iter().any(|m| m.node == snapshot.node && m.draining)
+}
+
+fn drained_words(snapshot: &Snapshot) -> String {
+    match &snapshot.fence {
+        FenceView::Healthy { .. } => "this node holds no addresses".into(),
+        FenceView::Fenced { cause } => {
+            format!(
+                "this node holds no addresses; its Lease cannot say that it drains ({cause}), and will when it can"
+            )
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A bounded memory of what changed, told from the difference of two pictures.
+//!
+//! The ring keeps the newest; older ones are forgotten. A follower that falls behind the
+//! broadcast is told how many it missed, and never holds anybody up.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pb::EventKind as K;
+use purelb_core::facts::ConfigProblem;
+use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
+use purelb_proto::control::v1 as pb;
+use tokio::sync::broadcast;
+
+use super::convert::words;
+
+/// Events a follower may be behind.
+const BEHIND: usize = 256;
+
+#[derive(Debug)]
+pub struct Events {
+    ring: Mutex<Ring>,
+    news: broadcast::Sender<pb::Event>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    kept: VecDeque<pb::Event>,
+    most: usize,
+    last: u64,
+}
+
+impl Events {
+    pub fn new(most: usize) -> Self {
+        let ring = Ring { kept: VecDeque::new(), most: most.max(1), last: 0 };
+        Self { ring: Mutex::new(ring), news: broadcast::channel(BEHIND).0 }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest, oldest first.
+    pub fn newest(&self, most: usize) -> Vec<pb::Event> {
+        let ring = self.ring();
+        let skip = ring.kept.len().saturating_sub(most);
+        ring.kept.iter().skip(skip).cloned().collect()
+    }
+
+    /// What is kept after a number, and everything that follows it: nothing between is
+    /// lost, since both are taken under one lock.
+    pub fn follow(&self, after: u64) -> (Vec<pb::Event>, broadcast::Receiver<pb::Event>) {
+        let ring = self.ring();
+        let kept = ring.kept.iter().filter(|e| e.sequence > after).cloned().collect();
+        (kept, self.news.subscribe())
+    }
+
+    pub fn record(&self, before: &Snapshot, after: &Snapshot) {
+        let mut found = Vec::new();
+        differences(before, after, &mut found);
+        if found.is_empty() {
+            return;
+        }
+        let time = crate::handle::rfc3339_now();
+        let mut ring = self.ring();
+        for mut event in found {
+            ring.last += 1;
+            event.sequence = ring.last;
+            event.time.clone_from(&time);
+            if ring.kept.len() == ring.most {
+                ring.kept.pop_front();
+            }
+            ring.kept.push_back(event.clone());
+            // Nobody follows: most of the time.
+            let _ = self.news.send(event);
+        }
+    }
+}
+
+fn event(kind: K, object: impl ToString, before: impl Into<String>, after: impl Into<String>) -> pb::Event {
+    pb::Event {
+        kind: kind.into(),
+        object: object.to_string(),
+        before: before.into(),
+        after: after.into(),
+        ..pb::Event::default()
+    }
+}
+
+fn differences(before: &Snapshot, after: &Snapshot, found: &mut Vec<pb::Event>) {
+    let fence = |s: &Snapshot| match &s.fence {
+        FenceView::Healthy { .. } => "open".to_owned(),
+        FenceView::Fenced { cause } => format!("fenced: {cause}"),
+    };
+    if fence(before) != fence(after) {
+        found.push(event(K::FenceChanged, &after.node, fence(before), fence(after)));
+    }
+    if before.draining != after.draining {
+        let words =
+            |s: &Snapshot| s.draining.as_ref().map(|d| format!("draining since {d}")).unwrap_or_default();
+        found.push(event(K::DrainChanged, &after.node, words(before), words(after)));
+    }
+    both(
+        &before.members,
+        &after.members,
+        |m| m.node.clone(),
+        member,
+        |m, a, b| {
+            found.push(event(K::MemberChanged, &m.node, a, b));
+        },
+    );
+    both(
+        &before.problems,
+        &after.problems,
+        |p| (p.object.clone(), p.field.clone()),
+        problem,
+        |p, a, b| {
+            found.push(event(K::ProblemChanged, format!("{} {}", p.object, p.field), a, b));
+        },
+    );
+    both(
+        &before.vips,
+        &after.vips,
+        |v| v.vip,
+        |v| words(&v.reason),
+        |v, a, b| {
+            let mut event = event(K::ReasonChanged, v.vip, a, b);
+            event.services = v.services.iter().map(ToString::to_string).collect();
+            found.push(event);
+        },
+    );
+    both(
+        &before.vips,
+        &after.vips,
+        |v| v.vip,
+        winner,
+        |v, a, b| {
+            found.push(event(K::WinnerChanged, v.vip, a, b));
+        },
+    );
+}
+
+fn problem(p: &ConfigProblem) -> String {
+    p.message.clone()
+}
+
+fn winner(view: &VipView) -> String {
+    view.winner.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Without what changes all the time: renewals, and what it has announced.
+fn member(m: &MemberView) -> String {
+    let state = match (m.live, m.out_of_service, m.draining) {
+        (false, ..) => "dead",
+        (_, true, _) => "out of service",
+        (_, _, true) => "draining",
+        _ => "live",
+    };
+    let nets: Vec<String> = m.subnets.iter().map(ToString::to_string).collect();
+    format!("{state}, {}", if nets.is_empty() { "no subnets".to_owned() } else { nets.join(" ") })
+}
+
+/// Tells each thing whose words differ; no words = it is not there. What is the same is
+/// not put into words: thousands of addresses are compared for each picture.
+fn both<T: PartialEq, Id: Ord>(
+    before: &[T],
+    after: &[T],
+    key: impl Fn(&T) -> Id,
+    words: impl Fn(&T) -> String,
+    mut tell: impl FnMut(&T, String, String),
+) {
+    let mut old: BTreeMap<Id, &T> = before.iter().map(|t| (key(t), t)).collect();
+    for now in after {
+        let was = old.remove(&key(now));
+        if was == Some(now) {
+            continue;
+        }
+        let (a, b) = (was.map(&words).unwrap_or_default(), words(now));
+        if a != b {
+            tell(now, a, b);
+        }
+    }
+    for was in old.values() {
+        let words = words(was);
+        if !words.is_empty() {
+            tell(was, words, String::new());
+        }
+    }
+}
