@@ -373,8 +373,12 @@ impl Engine {
         let rival = self.rival(vip);
         // A repeat now would call back clients that the next owner has just called to
         // itself, a moment before we let go of the address.
+        // That we have it is said in the Lease all the same: for its duplicate detection,
+        // and so that it announces once more when we let go. Should it be ours after
+        // all, what was never announced counts as contested, and is announced then.
         if state.handoff.giving_to().is_some() {
-            state.rival |= rival;
+            state.rival |= rival || !state.announced;
+            state.announced = true;
             state.announcing = false;
             self.announcer.cancel(vip);
             return;
@@ -382,13 +386,6 @@ impl Engine {
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
         let again = released && state.announced && wish.verdict == Verdict::Mine;
         let first = !state.announced && !state.announcing;
-        // Another node wins: to announce now would draw clients away from it. That we
-        // have the address is said all the same, for its duplicate detection, and so
-        // that it announces once more when we let go.
-        if first && matches!(wish.verdict, Verdict::Peer(_)) {
-            state.announced = true;
-            return;
-        }
         // Whether what an earlier run left is ours is not known yet.
         if first && self.lease.confirmed().is_none() {
             return;
