@@ -83,7 +83,14 @@ pub async fn resync(target: &Target, args: &ResyncArgs) -> Outcome {
             Ok(answer) => {
                 let a = answer.into_inner();
                 let (added, withdrawn, changed) = (a.added, a.withdrawn, a.changed);
-                done.push(Resynced { node, added, withdrawn, changed, announced: a.announced, settled: a.settled });
+                done.push(Resynced {
+                    node,
+                    added,
+                    withdrawn,
+                    changed,
+                    announced: a.announced,
+                    settled: a.settled,
+                });
             }
             Err(failure) if node.is_empty() => return Err(failure),
             Err(failure) => {
@@ -112,10 +119,19 @@ fn words(r: &Resynced) -> String {
     let changed = if nothing {
         "nothing had to change".to_owned()
     } else {
-        format!("{} added, {} withdrawn, {} with another reason", r.added.len(), r.withdrawn.len(), r.changed.len())
+        format!(
+            "{} added, {} withdrawn, {} with another reason",
+            r.added.len(),
+            r.withdrawn.len(),
+            r.changed.len()
+        )
     };
     let more = if r.settled { "" } else { "; more changes are coming in" };
-    let _ = writeln!(out, "{prefix}listed and compared anew: {changed}; {} announcements sent{more}", r.announced);
+    let _ = writeln!(
+        out,
+        "{prefix}listed and compared anew: {changed}; {} announcements sent{more}",
+        r.announced
+    );
     out
 }
 

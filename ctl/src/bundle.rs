@@ -24,9 +24,13 @@ struct Archive {
 
 pub async fn run(target: &Target, args: &BundleArgs) -> Outcome {
     let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let path = args.output_file.clone().unwrap_or_else(|| PathBuf::from(format!("purelb-support-{stamp}.tar")));
-    let file = std::fs::File::create_new(&path)
-        .map_err(|e| Failure::new(format!("cannot write {}", path.display())).because(e).next("name another with --output-file"))?;
+    let path =
+        args.output_file.clone().unwrap_or_else(|| PathBuf::from(format!("purelb-support-{stamp}.tar")));
+    let file = std::fs::File::create_new(&path).map_err(|e| {
+        Failure::new(format!("cannot write {}", path.display()))
+            .because(e)
+            .next("name another with --output-file")
+    })?;
     let mut archive = Archive { file, missing: Vec::new() };
     let versions = serde_json::json!({
         "purelbctl": env!("CARGO_PKG_VERSION"),
@@ -59,7 +63,8 @@ async fn daemon(archive: &mut Archive, client: &mut Client) -> Outcome<()> {
     let vips = get::vips(client).await;
     archive.keep("vips.json", vips)?;
     let members = client.list_members(pb::ListMembersRequest {}).await.map_err(|s| refused(&s));
-    let members = members.map(|m| m.into_inner().members.into_iter().map(rows::Member::from).collect::<Vec<_>>());
+    let members =
+        members.map(|m| m.into_inner().members.into_iter().map(rows::Member::from).collect::<Vec<_>>());
     archive.keep("members.json", members)?;
     let events = client.list_events(pb::ListEventsRequest::default()).await.map_err(|s| refused(&s));
     let events = events.map(|e| e.into_inner().events.into_iter().map(rows::Event::from).collect::<Vec<_>>());
@@ -104,7 +109,8 @@ impl Archive {
     fn command(&mut self, name: &str, program: &str, arguments: &[&str]) -> Outcome<()> {
         match Command::new(program).args(arguments).output() {
             Ok(output) => {
-                let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+                let text = String::from_utf8_lossy(&output.stdout).into_owned()
+                    + &String::from_utf8_lossy(&output.stderr);
                 self.put(name, &text)
             }
             Err(e) => {

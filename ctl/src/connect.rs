@@ -52,7 +52,8 @@ pub async fn local(path: &Path, patience: Duration) -> Outcome<Client> {
     });
     let endpoint = Endpoint::from_static("http://purelbd.local").connect_timeout(CONNECT).timeout(patience);
     let channel = endpoint.connect_with_connector(connector).await;
-    let channel = channel.map_err(|e| Failure::new("the daemon does not answer").because(deepest(&e)).code(code::CRITICAL))?;
+    let channel = channel
+        .map_err(|e| Failure::new("the daemon does not answer").because(deepest(&e)).code(code::CRITICAL))?;
     Ok(client(channel))
 }
 
@@ -98,7 +99,8 @@ pub async fn remote(target: &Target, address: &str) -> Outcome<Client> {
         .map_err(|e| Failure::new(format!("{name:?} is not a name a certificate can have")).because(e))?;
     let connect = connect_tls(address.to_owned(), config, server);
     let first = tokio::time::timeout(CONNECT, connect.clone().run()).await;
-    let first = first.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in 5 seconds")));
+    let first =
+        first.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in 5 seconds")));
     let mut first = Some(first.map_err(|e| tls_failure(address, &name, &e))?);
     let connector = tower::service_fn(move |_: Uri| {
         let (ready, connect) = (first.take(), connect.clone());
@@ -142,7 +144,10 @@ impl ConnectTls {
 fn tls_config(target: &Target) -> Outcome<ClientConfig> {
     let how = "give --ca, --cert and --key (or PURELB_CA, PURELB_CERT, PURELB_KEY)";
     let (Some(ca), Some(cert), Some(key)) = (&target.ca, &target.cert, &target.key) else {
-        return Err(Failure::new("daemons of other nodes are asked over mutual TLS, and certificates are missing").next(how));
+        return Err(Failure::new(
+            "daemons of other nodes are asked over mutual TLS, and certificates are missing",
+        )
+        .next(how));
     };
     let wrong = |path: &Path, e: &dyn std::fmt::Display| {
         Failure::new(format!("cannot use {}", path.display())).because(e).next(how)
@@ -181,7 +186,9 @@ fn check_own(path: &Path, chain: &[CertificateDer<'_>]) -> Outcome<()> {
     if validity.not_after.timestamp() >= now {
         return Ok(());
     }
-    let at = jiff::Timestamp::from_second(validity.not_after.timestamp()).map(|t| t.to_string()).unwrap_or_default();
+    let at = jiff::Timestamp::from_second(validity.not_after.timestamp())
+        .map(|t| t.to_string())
+        .unwrap_or_default();
     Err(Failure::new(format!("the client certificate {} has expired", path.display()))
         .because(format!("it was valid until {at}"))
         .next("get a new one from whoever runs the certificate authority"))
@@ -195,9 +202,11 @@ fn tls_failure(address: &str, name: &str, error: &io::Error) -> Failure {
     } else if text.contains("UnknownIssuer") {
         "the daemon's certificate is not from the authority in --ca".to_owned()
     } else if text.contains("Expired") || text.contains("expired") {
-        "a certificate has expired: replace it on that node (it is read without a restart), or yours".to_owned()
+        "a certificate has expired: replace it on that node (it is read without a restart), or yours"
+            .to_owned()
     } else if text.contains("alert") || text.contains("AlertReceived") {
-        "the daemon does not accept your certificate: is it from the authority in its control.client_ca?".to_owned()
+        "the daemon does not accept your certificate: is it from the authority in its control.client_ca?"
+            .to_owned()
     } else {
         "is the daemon running there, and does it listen (control.listen)? Is a firewall between?".to_owned()
     };
@@ -235,7 +244,9 @@ pub fn refused(status: &Status) -> Failure {
         _ if cause.contains("alert") || cause.contains("AlertReceived") => {
             "the daemon does not accept your certificate: is it from the authority in its control.client_ca, and still valid?"
         }
-        Code::Unavailable | Code::DeadlineExceeded => "see `systemctl status purelbd` and `journalctl -u purelbd` there",
+        Code::Unavailable | Code::DeadlineExceeded => {
+            "see `systemctl status purelbd` and `journalctl -u purelbd` there"
+        }
         Code::Unimplemented => "it is older than this program: upgrade it",
         _ => return failure.because(cause),
     };

@@ -2,8 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use purelb_proto::control::v1 as pb;
 use pb::DrainResult as R;
+use purelb_proto::control::v1 as pb;
 use serde::Serialize;
 
 use crate::cli::{DrainArgs, Format, Target};
@@ -95,7 +95,8 @@ pub async fn run(target: &Target, args: &DrainArgs, paint: Paint) -> Outcome {
             }
             Err(status) => {
                 show.end();
-                return Err(refused(&status).next("the drain is kept over restarts: follow it with `purelbctl drain` again"));
+                return Err(refused(&status)
+                    .next("the drain is kept over restarts: follow it with `purelbctl drain` again"));
             }
         };
         if progress.result() == R::Unspecified {
@@ -122,7 +123,11 @@ fn finish(progress: &pb::DrainProgress, format: Format, paint: Paint) -> Outcome
         Format::Yaml => drop(say(&table::yaml(&report)?)?),
         Format::Name => drop(say(&remaining.iter().map(|a| format!("{}\n", a.ip)).collect::<String>())?),
         Format::Table | Format::Wide => {
-            let rows = if remaining.is_empty() { String::new() } else { table::list(&remaining, format, true, paint)? };
+            let rows = if remaining.is_empty() {
+                String::new()
+            } else {
+                table::list(&remaining, format, true, paint)?
+            };
             say(&format!("{rows}{}\n", progress.message))?;
         }
     }
@@ -154,7 +159,9 @@ pub async fn undrain(target: &Target) -> Outcome {
             Err(failure) => Err(failure),
         };
         match done {
-            Ok(answer) if answer.get_ref().was_draining => drop(say(&format!("{prefix}undrained: the node takes addresses again\n"))?),
+            Ok(answer) if answer.get_ref().was_draining => {
+                drop(say(&format!("{prefix}undrained: the node takes addresses again\n"))?)
+            }
             Ok(_) => drop(say(&format!("{prefix}was not draining\n"))?),
             Err(failure) if node.is_empty() => return Err(failure),
             Err(failure) => {
@@ -193,7 +200,11 @@ impl Show {
             self.drawn = true;
         } else if self.lines {
             for vip in &p.gone {
-                let to = if vip.successor.is_empty() { "withdrawn".to_owned() } else { format!("now on {}", vip.successor) };
+                let to = if vip.successor.is_empty() {
+                    "withdrawn".to_owned()
+                } else {
+                    format!("now on {}", vip.successor)
+                };
                 say(&format!("{} {to}\n", vip.ip))?;
             }
             say(&format!("{}/{} moved\n", p.moved, p.total))?;

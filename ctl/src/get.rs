@@ -70,25 +70,27 @@ impl Get<'_> {
     {
         let mut asked = live::every(self.target).await?;
         if self.target.all {
-            return self.follow::<On<R>>(Selection::new::<On<R>>(self.args)?, async || {
-                let mut failed = Vec::new();
-                let mut all = Vec::new();
-                for Asked { node, client } in &mut asked {
-                    let found = match client {
-                        Ok(client) => ask(client).await,
-                        Err(failure) => Err(failure.clone()),
-                    };
-                    match found {
-                        Ok(rows) => all.extend(rows.into_iter().map(|row| On { on: node.clone(), row })),
-                        Err(failure) => failed.push(format!("{node}: {failure}")),
+            return self
+                .follow::<On<R>>(Selection::new::<On<R>>(self.args)?, async || {
+                    let mut failed = Vec::new();
+                    let mut all = Vec::new();
+                    for Asked { node, client } in &mut asked {
+                        let found = match client {
+                            Ok(client) => ask(client).await,
+                            Err(failure) => Err(failure.clone()),
+                        };
+                        match found {
+                            Ok(rows) => all.extend(rows.into_iter().map(|row| On { on: node.clone(), row })),
+                            Err(failure) => failed.push(format!("{node}: {failure}")),
+                        }
                     }
-                }
-                Ok((all, failed))
-            })
-            .await;
+                    Ok((all, failed))
+                })
+                .await;
         }
         let mut client = asked.remove(0).client?;
-        self.follow::<R>(Selection::new::<R>(self.args)?, async || Ok((ask(&mut client).await?, Vec::new()))).await
+        self.follow::<R>(Selection::new::<R>(self.args)?, async || Ok((ask(&mut client).await?, Vec::new())))
+            .await
     }
 
     /// Prints what there is and, with `--watch`, every row that is new or changed.
@@ -115,7 +117,8 @@ impl Get<'_> {
             tokio::time::sleep(LOOK).await;
             let (rows, _) = ask().await?;
             let now = selection.apply(rows);
-            let changed: Vec<R> = now.iter().filter(|r| !before.iter().any(|b| same(b, r))).cloned().collect();
+            let changed: Vec<R> =
+                now.iter().filter(|r| !before.iter().any(|b| same(b, r))).cloned().collect();
             say(&match format {
                 Format::Table | Format::Wide => {
                     let lines = table::lines(&changed, format, false);

@@ -49,7 +49,9 @@ pub async fn every(target: &Target) -> Outcome<Vec<Asked>> {
     }
     let leases = leases(target).await?;
     if leases.is_empty() {
-        return Err(Failure::new("there are no node Leases").next("is purelbd running anywhere, and is -n right?"));
+        return Err(
+            Failure::new("there are no node Leases").next("is purelbd running anywhere, and is -n right?")
+        );
     }
     let mut tasks = Vec::new();
     for lease in leases {

@@ -207,11 +207,20 @@ pub fn services(vips: &[Vip]) -> Vec<Service> {
 
 impl Row for Service {
     fn columns() -> Vec<Column> {
-        vec![column("SERVICE"), column("POOL"), column("TYPE"), column("ADDRESSES"), column("NODE"), wide("REASON")]
+        vec![
+            column("SERVICE"),
+            column("POOL"),
+            column("TYPE"),
+            column("ADDRESSES"),
+            column("NODE"),
+            wide("REASON"),
+        ]
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let join = |f: fn(&ServiceAddress) -> &String| self.addresses.iter().map(|a| or_dash(f(a))).collect::<Vec<_>>();
+        let join = |f: fn(&ServiceAddress) -> &String| {
+            self.addresses.iter().map(|a| or_dash(f(a))).collect::<Vec<_>>()
+        };
         let node = if self.pool_type == "remote" { "(all)".to_owned() } else { list(&join(|a| &a.winner)) };
         vec![
             (&self.service).into(),
@@ -261,7 +270,13 @@ impl Row for Pool {
         } else {
             Cell::toned(Tone::Bad, list(&self.unserved_subnets))
         };
-        vec![(&self.name).into(), self.pool_type.into(), self.in_use.into(), list(&self.subnets).into(), unserved]
+        vec![
+            (&self.name).into(),
+            self.pool_type.into(),
+            self.in_use.into(),
+            list(&self.subnets).into(),
+            unserved,
+        ]
     }
 
     fn name(&self) -> String {
@@ -343,7 +358,15 @@ impl From<pb::Event> for Event {
 
 impl Row for Event {
     fn columns() -> Vec<Column> {
-        vec![column("TIME"), column("KIND"), column("OBJECT"), column("NOW"), wide("BEFORE"), wide("SERVICE"), wide("SEQ")]
+        vec![
+            column("TIME"),
+            column("KIND"),
+            column("OBJECT"),
+            column("NOW"),
+            wide("BEFORE"),
+            wide("SERVICE"),
+            wide("SEQ"),
+        ]
     }
 
     fn cells(&self) -> Vec<Cell> {

@@ -6,7 +6,8 @@ use crate::cli::{Cli, Command, Format, MigrateArgs, Target, ValidateArgs, Versio
 use crate::error::{Failure, Outcome};
 use crate::paint::Paint;
 use crate::{
-    actions, bundle, cluster, drain, explain, get, migrate, offline, saved, shell, status, table, top, validate, winner,
+    actions, bundle, cluster, drain, explain, get, migrate, offline, saved, shell, status, table, top,
+    validate, winner,
 };
 
 pub fn run(cli: Cli) -> Outcome {

@@ -34,7 +34,8 @@ impl Selection {
     pub fn matches<R: Row>(&self, row: &R) -> bool {
         let cells = row.cells();
         let name = row.name();
-        let named = self.names.is_empty() || self.names.iter().any(|n| *n == name || name.ends_with(&format!("/{n}")));
+        let named = self.names.is_empty()
+            || self.names.iter().any(|n| *n == name || name.ends_with(&format!("/{n}")));
         named && self.wants.iter().all(|w| has(&cells[w.column].text, &w.value) == w.equal)
     }
 
@@ -69,7 +70,8 @@ fn index<R: Row>(name: &str) -> Outcome<usize> {
     }
     let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
     let near = did_you_mean(&name.to_uppercase(), names.iter().copied());
-    let next = near.map_or_else(|| format!("there are {}", names.join(", ")), |n| format!("did you mean {n}?"));
+    let next =
+        near.map_or_else(|| format!("there are {}", names.join(", ")), |n| format!("did you mean {n}?"));
     Err(Failure::new(format!("there is no column {name:?}")).next(next).code(code::CRITICAL))
 }
 

@@ -151,8 +151,10 @@ async fn look(target: &Target, asked: &mut [Asked], format: Format, paint: Paint
             screens.join("\n")
         }
     };
-    let failures: String =
-        failed.iter().map(|(node, f)| format!("{} {f}\n", paint.put(Tone::Bad, &format!("{node}:")))).collect();
+    let failures: String = failed
+        .iter()
+        .map(|(node, f)| format!("{} {f}\n", paint.put(Tone::Bad, &format!("{node}:"))))
+        .collect();
     Ok((text + &failures, exit))
 }
 
@@ -165,7 +167,13 @@ pub fn screen(s: &Status, paint: Paint) -> String {
         _ => Tone::Bad,
     };
     let mark = paint.put(health, s.health);
-    let _ = writeln!(out, "{}  {mark}  purelbd {}, up {}", paint.put(Tone::Strong, &s.node), s.version, span(s.uptime_seconds));
+    let _ = writeln!(
+        out,
+        "{}  {mark}  purelbd {}, up {}",
+        paint.put(Tone::Strong, &s.node),
+        s.version,
+        span(s.uptime_seconds)
+    );
     let mut lines: Vec<Vec<Cell>> = Vec::new();
     let lease = if s.fence.healthy {
         Cell::toned(Tone::Good, format!("renewed, good for {:.1}s", s.fence.seconds_left))
@@ -174,14 +182,18 @@ pub fn screen(s: &Status, paint: Paint) -> String {
     };
     lines.push(vec!["  Lease".into(), lease]);
     if !s.unsynced.is_empty() {
-        lines.push(vec!["  Waiting".into(), Cell::toned(Tone::Warn, format!("for {}", s.unsynced.join(", ")))]);
+        lines.push(vec![
+            "  Waiting".into(),
+            Cell::toned(Tone::Warn, format!("for {}", s.unsynced.join(", "))),
+        ]);
     }
     if !s.draining_since.is_empty() {
         lines.push(vec!["  Drained".into(), Cell::toned(Tone::Warn, format!("since {}", s.draining_since))]);
     }
     let members = format!("{} live of {}", s.live_members, s.members);
     lines.push(vec!["  Members".into(), members.into()]);
-    let subnets = if s.advertised_subnets.is_empty() { "none".into() } else { s.advertised_subnets.join(", ") };
+    let subnets =
+        if s.advertised_subnets.is_empty() { "none".into() } else { s.advertised_subnets.join(", ") };
     lines.push(vec!["  Subnets".into(), subnets.into()]);
     let total: u32 = s.reasons.iter().map(|(_, n)| n).sum();
     lines.push(vec!["  Addresses".into(), format!("{total}, {} on this node", s.held).into()]);

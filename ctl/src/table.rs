@@ -72,7 +72,8 @@ pub fn list<R: Row>(rows: &[R], format: Format, headings: bool, paint: Paint) ->
 /// Headings and rows, as far as the format shows them.
 pub fn lines<R: Row>(rows: &[R], format: Format, headings: bool) -> Vec<Vec<Cell>> {
     let columns = R::columns();
-    let shown: Vec<usize> = (0..columns.len()).filter(|i| format == Format::Wide || !columns[*i].wide).collect();
+    let shown: Vec<usize> =
+        (0..columns.len()).filter(|i| format == Format::Wide || !columns[*i].wide).collect();
     let head = shown.iter().map(|i| Cell::toned(Tone::Dim, columns[*i].name)).collect();
     let body = rows.iter().map(|row| {
         let cells = row.cells();

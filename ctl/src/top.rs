@@ -119,7 +119,13 @@ fn style(tone: Option<Tone>) -> Style {
 /// Pure: the same look gives the same screen.
 pub fn draw(frame: &mut Frame<'_>, now: &Look, scroll: usize, trouble: &str) {
     let members = u16::try_from(now.members.len()).unwrap_or(u16::MAX).saturating_add(3).min(10);
-    let parts = [Constraint::Length(3), Constraint::Length(members), Constraint::Min(5), Constraint::Length(7), Constraint::Length(1)];
+    let parts = [
+        Constraint::Length(3),
+        Constraint::Length(members),
+        Constraint::Min(5),
+        Constraint::Length(7),
+        Constraint::Length(1),
+    ];
     let [head, who, what, news, foot] = Layout::vertical(parts).areas(frame.area());
     head_line(frame, head, &now.status, trouble);
     list(frame, who, " Members ", &now.members, 0);
@@ -157,7 +163,8 @@ fn head_line(frame: &mut Frame<'_>, area: Rect, s: &Status, trouble: &str) {
 fn list<R: crate::table::Row>(frame: &mut Frame<'_>, area: Rect, title: &str, rows: &[R], scroll: usize) {
     let lines = crate::table::lines(rows, crate::cli::Format::Table, true);
     let widths = crate::table::widths(&lines);
-    let constraints = widths.iter().map(|w| Constraint::Length(u16::try_from(*w).unwrap_or(u16::MAX).saturating_add(1)));
+    let constraints =
+        widths.iter().map(|w| Constraint::Length(u16::try_from(*w).unwrap_or(u16::MAX).saturating_add(1)));
     let shown = |line: &Vec<crate::table::Cell>| {
         Row::new(line.iter().map(|c| Cell::new(c.text.clone()).style(style(c.tone))).collect::<Vec<_>>())
     };

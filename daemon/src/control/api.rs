@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pb::control_server::{Control, ControlServer};
 use purelb_core::Vip;
 use purelb_proto::control::v1 as pb;
-use pb::control_server::{Control, ControlServer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
@@ -131,7 +131,10 @@ impl Api {
     /// A place among the streams; without one the caller is told to come back.
     fn place(&self) -> Result<OwnedSemaphorePermit, Status> {
         self.streams.clone().try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!("{} streams are open already; close some", self.limits.streams))
+            Status::resource_exhausted(format!(
+                "{} streams are open already; close some",
+                self.limits.streams
+            ))
         })
     }
 
@@ -186,42 +189,65 @@ async fn deliver<T>(to: &mpsc::Sender<Result<T, Status>>, limits: &Limits, answe
 
 #[tonic::async_trait]
 impl Control for Api {
-    async fn get_status(&self, _: Request<pb::GetStatusRequest>) -> Result<Response<pb::GetStatusResponse>, Status> {
+    async fn get_status(
+        &self,
+        _: Request<pb::GetStatusRequest>,
+    ) -> Result<Response<pb::GetStatusResponse>, Status> {
         let snapshot = self.running.handle.snapshot();
         let wall = jiff::Timestamp::now().as_second();
         let tls = self.tls.as_ref();
         let about = problems::Api {
             certificate_expires: tls.map(|tls| tls.expires()),
-            trouble: self.trouble.iter().cloned().chain(tls.and_then(|t| t.trouble()).map(|t| t.to_string())).collect(),
+            trouble: self
+                .trouble
+                .iter()
+                .cloned()
+                .chain(tls.and_then(|t| t.trouble()).map(|t| t.to_string()))
+                .collect(),
         };
         let uptime = self.started.elapsed().as_secs();
         Ok(Response::new(status::of(&snapshot, clock::now(), wall, &about, uptime)))
     }
 
-    async fn list_members(&self, _: Request<pb::ListMembersRequest>) -> Result<Response<pb::ListMembersResponse>, Status> {
+    async fn list_members(
+        &self,
+        _: Request<pb::ListMembersRequest>,
+    ) -> Result<Response<pb::ListMembersResponse>, Status> {
         let snapshot = self.running.handle.snapshot();
         let now = clock::now();
         let members = snapshot.members.iter().map(|m| convert::member(m, &snapshot, now)).collect();
         Ok(Response::new(pb::ListMembersResponse { members }))
     }
 
-    async fn list_vips(&self, request: Request<pb::ListVipsRequest>) -> Result<Response<pb::ListVipsResponse>, Status> {
+    async fn list_vips(
+        &self,
+        request: Request<pb::ListVipsRequest>,
+    ) -> Result<Response<pb::ListVipsResponse>, Status> {
         let filter = Filter::new(request.into_inner(), self.limits.addresses)?;
         let vips = filter.list(&self.running.handle.snapshot(), clock::now());
         Ok(Response::new(pb::ListVipsResponse { vips }))
     }
 
-    async fn list_subnets(&self, _: Request<pb::ListSubnetsRequest>) -> Result<Response<pb::ListSubnetsResponse>, Status> {
+    async fn list_subnets(
+        &self,
+        _: Request<pb::ListSubnetsRequest>,
+    ) -> Result<Response<pb::ListSubnetsResponse>, Status> {
         let subnets = convert::subnets(&self.running.handle.snapshot());
         Ok(Response::new(pb::ListSubnetsResponse { subnets }))
     }
 
-    async fn list_pools(&self, _: Request<pb::ListPoolsRequest>) -> Result<Response<pb::ListPoolsResponse>, Status> {
+    async fn list_pools(
+        &self,
+        _: Request<pb::ListPoolsRequest>,
+    ) -> Result<Response<pb::ListPoolsResponse>, Status> {
         let pools = convert::pools(&self.running.handle.snapshot());
         Ok(Response::new(pb::ListPoolsResponse { pools }))
     }
 
-    async fn list_events(&self, request: Request<pb::ListEventsRequest>) -> Result<Response<pb::ListEventsResponse>, Status> {
+    async fn list_events(
+        &self,
+        request: Request<pb::ListEventsRequest>,
+    ) -> Result<Response<pb::ListEventsResponse>, Status> {
         let most = match request.into_inner().limit {
             0 => usize::MAX,
             n => n as usize,
@@ -229,7 +255,10 @@ impl Control for Api {
         Ok(Response::new(pb::ListEventsResponse { events: self.events.newest(most) }))
     }
 
-    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainResponse>, Status> {
+    async fn explain(
+        &self,
+        request: Request<pb::ExplainRequest>,
+    ) -> Result<Response<pb::ExplainResponse>, Status> {
         use pb::explain_request::Target;
         let snapshot = self.running.handle.snapshot();
         let vips = match request.into_inner().target {
@@ -255,30 +284,47 @@ impl Control for Api {
         Ok(Response::new(pb::ExplainResponse { explanations }))
     }
 
-    async fn winner(&self, request: Request<pb::WinnerRequest>) -> Result<Response<pb::WinnerResponse>, Status> {
+    async fn winner(
+        &self,
+        request: Request<pb::WinnerRequest>,
+    ) -> Result<Response<pb::WinnerResponse>, Status> {
         let vips = addresses(&request.into_inner().ips, self.limits.addresses)?;
         let results = self.elections(&vips).await?;
         Ok(Response::new(pb::WinnerResponse { results }))
     }
 
-    async fn get_config(&self, _: Request<pb::GetConfigRequest>) -> Result<Response<pb::GetConfigResponse>, Status> {
+    async fn get_config(
+        &self,
+        _: Request<pb::GetConfigRequest>,
+    ) -> Result<Response<pb::GetConfigResponse>, Status> {
         let config = self.running.config.borrow().clone();
         let settings = super::convert::settings(&config);
         Ok(Response::new(pb::GetConfigResponse { settings }))
     }
 
-    async fn resync(&self, request: Request<pb::ResyncRequest>) -> Result<Response<pb::ResyncResponse>, Status> {
+    async fn resync(
+        &self,
+        request: Request<pb::ResyncRequest>,
+    ) -> Result<Response<pb::ResyncResponse>, Status> {
         let peer = require(&request, Role::Operator, "Resync")?;
         let done = resync::run(&self.running.handle).await;
         log("Resync", &peer, "", done.as_ref().map(|_| "done"));
         done.map(Response::new).map_err(ended)
     }
 
-    async fn undrain(&self, request: Request<pb::UndrainRequest>) -> Result<Response<pb::UndrainResponse>, Status> {
+    async fn undrain(
+        &self,
+        request: Request<pb::UndrainRequest>,
+    ) -> Result<Response<pb::UndrainResponse>, Status> {
         let peer = require(&request, Role::Operator, "Undrain")?;
         let was_draining = self.running.handle.snapshot().draining.is_some();
         let done = self.running.handle.undrain().await;
-        log("Undrain", &peer, "", done.as_ref().map(|_| if was_draining { "undrained" } else { "was not draining" }));
+        log(
+            "Undrain",
+            &peer,
+            "",
+            done.as_ref().map(|_| if was_draining { "undrained" } else { "was not draining" }),
+        );
         done.map_err(ended)?;
         Ok(Response::new(pb::UndrainResponse { was_draining }))
     }
@@ -340,7 +386,10 @@ impl Control for Api {
 
     type WatchVipsStream = Stream<pb::WatchVipsResponse>;
 
-    async fn watch_vips(&self, request: Request<pb::WatchVipsRequest>) -> Result<Response<Self::WatchVipsStream>, Status> {
+    async fn watch_vips(
+        &self,
+        request: Request<pb::WatchVipsRequest>,
+    ) -> Result<Response<Self::WatchVipsStream>, Status> {
         let filter = Filter::new(request.into_inner().filter.unwrap_or_default(), self.limits.addresses)?;
         let place = self.place()?;
         let (to, stream) = mpsc::channel(AHEAD);
@@ -367,7 +416,10 @@ impl Control for Api {
 
     type WatchEventsStream = Stream<pb::Event>;
 
-    async fn watch_events(&self, request: Request<pb::WatchEventsRequest>) -> Result<Response<Self::WatchEventsStream>, Status> {
+    async fn watch_events(
+        &self,
+        request: Request<pb::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
         let request = request.into_inner();
         let place = self.place()?;
         let (to, stream) = mpsc::channel(AHEAD);
@@ -403,7 +455,12 @@ impl Control for Api {
     }
 }
 
-fn log<T: std::fmt::Display, E: std::fmt::Display>(call: &str, peer: &Peer, arguments: &str, result: Result<T, E>) {
+fn log<T: std::fmt::Display, E: std::fmt::Display>(
+    call: &str,
+    peer: &Peer,
+    arguments: &str,
+    result: Result<T, E>,
+) {
     match &result {
         Ok(done) => audit::called(call, peer, &arguments, Ok(done)),
         Err(error) => audit::called(call, peer, &arguments, Err(error)),

@@ -12,8 +12,12 @@ const TARGET: &str = "purelb::audit";
 /// A call that changes something, once its result is known.
 pub fn called(call: &str, peer: &Peer, arguments: &dyn Display, result: Result<&dyn Display, &dyn Display>) {
     match result {
-        Ok(done) => info!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer}: {done}"),
-        Err(error) => warn!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer} failed: {error}"),
+        Ok(done) => {
+            info!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer}: {done}")
+        }
+        Err(error) => {
+            warn!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer} failed: {error}")
+        }
     }
 }
 

@@ -14,7 +14,9 @@ pub fn fence(view: &FenceView, now: Mono) -> pb::Fence {
         FenceView::Healthy { until } => {
             pb::Fence { healthy: true, seconds_left: now.until(*until).as_secs_f64(), cause: String::new() }
         }
-        FenceView::Fenced { cause } => pb::Fence { healthy: false, seconds_left: 0.0, cause: cause.to_string() },
+        FenceView::Fenced { cause } => {
+            pb::Fence { healthy: false, seconds_left: 0.0, cause: cause.to_string() }
+        }
     }
 }
 
@@ -59,7 +61,9 @@ pub fn code(reason: &Reason) -> pb::ReasonCode {
 /// In words, without points in time.
 pub fn words(reason: &Reason) -> String {
     match reason {
-        Reason::ApplyFailed { error, attempt, .. } => format!("the kernel refused (attempt {attempt}): {error}"),
+        Reason::ApplyFailed { error, attempt, .. } => {
+            format!("the kernel refused (attempt {attempt}): {error}")
+        }
         Reason::Duplicate { interface, .. } => format!("another host on {interface} uses the address"),
         other => other.to_string(),
     }
@@ -92,7 +96,12 @@ pub fn vip(view: &VipView, now: Mono) -> pb::Vip {
         pool_type: pool_type(view.pool).into(),
         pool: view.group.clone().unwrap_or_default(),
         reason: Some(reason(&view.reason, now)),
-        winner: view.winner.as_ref().filter(|_| view.pool == PoolType::Local).map(ToString::to_string).unwrap_or_default(),
+        winner: view
+            .winner
+            .as_ref()
+            .filter(|_| view.pool == PoolType::Local)
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         interface: view.on_interface.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
@@ -155,9 +164,11 @@ pub fn pools(snapshot: &Snapshot) -> Vec<pb::Pool> {
 const SECRET: [&str; 3] = ["token", "password", "secret"];
 
 pub fn settings(config: &crate::config::Config) -> Vec<pb::Setting> {
-    let (now, built_in) = (serde_json::to_value(config), serde_json::to_value(crate::config::Config::default()));
+    let (now, built_in) =
+        (serde_json::to_value(config), serde_json::to_value(crate::config::Config::default()));
     let (now, built_in) = (now.unwrap_or_default(), built_in.unwrap_or_default());
-    let at = |value: &serde_json::Value, key: &str| value.pointer(&format!("/{}", key.replace('.', "/"))).cloned();
+    let at =
+        |value: &serde_json::Value, key: &str| value.pointer(&format!("/{}", key.replace('.', "/"))).cloned();
     let text = |value: serde_json::Value| match value {
         serde_json::Value::String(text) => text,
         other => other.to_string(),

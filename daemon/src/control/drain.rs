@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use pb::DrainResult as R;
 use purelb_core::facts::PoolType;
 use purelb_core::snapshot::{FenceView, Snapshot, VipView};
 use purelb_core::{Reason, Vip};
 use purelb_proto::control::v1 as pb;
-use pb::DrainResult as R;
 
 use super::convert::words;
 
 /// An address that is here, or that we still answer for.
 pub fn is_held(view: &VipView) -> bool {
-    view.on_interface.is_some() || matches!(view.reason, Reason::Announcing { .. } | Reason::HandingOver { .. })
+    view.on_interface.is_some()
+        || matches!(view.reason, Reason::Announcing { .. } | Reason::HandingOver { .. })
 }
 
 /// It stays, because nobody else can take it.
@@ -59,7 +60,13 @@ impl Progress {
             Some(R::DaemonStopping) => "the daemon stops; it drains again when it starts".into(),
             _ => format!("{left} of {} addresses to go", self.total),
         };
-        let progress = self.message(now.values().cloned().collect(), gone, result.unwrap_or_default(), message, snapshot);
+        let progress = self.message(
+            now.values().cloned().collect(),
+            gone,
+            result.unwrap_or_default(),
+            message,
+            snapshot,
+        );
         self.held = now;
         Some(progress)
     }
@@ -138,7 +145,9 @@ fn drained_words(snapshot: &Snapshot) -> String {
     match &snapshot.fence {
         FenceView::Healthy { .. } => "this node holds no addresses".into(),
         FenceView::Fenced { cause } => {
-            format!("this node holds no addresses; its Lease cannot say that it drains ({cause}), and will when it can")
+            format!(
+                "this node holds no addresses; its Lease cannot say that it drains ({cause}), and will when it can"
+            )
         }
     }
 }

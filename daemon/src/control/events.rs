@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pb::EventKind as K;
 use purelb_core::facts::ConfigProblem;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
 use purelb_proto::control::v1 as pb;
-use pb::EventKind as K;
 use tokio::sync::broadcast;
 
 use super::convert::words;
@@ -96,23 +96,48 @@ fn differences(before: &Snapshot, after: &Snapshot, found: &mut Vec<pb::Event>) 
         found.push(event(K::FenceChanged, &after.node, fence(before), fence(after)));
     }
     if before.draining != after.draining {
-        let words = |s: &Snapshot| s.draining.as_ref().map(|d| format!("draining since {d}")).unwrap_or_default();
+        let words =
+            |s: &Snapshot| s.draining.as_ref().map(|d| format!("draining since {d}")).unwrap_or_default();
         found.push(event(K::DrainChanged, &after.node, words(before), words(after)));
     }
-    both(&before.members, &after.members, |m| m.node.clone(), member, |m, a, b| {
-        found.push(event(K::MemberChanged, &m.node, a, b));
-    });
-    both(&before.problems, &after.problems, |p| (p.object.clone(), p.field.clone()), problem, |p, a, b| {
-        found.push(event(K::ProblemChanged, format!("{} {}", p.object, p.field), a, b));
-    });
-    both(&before.vips, &after.vips, |v| v.vip, |v| words(&v.reason), |v, a, b| {
-        let mut event = event(K::ReasonChanged, v.vip, a, b);
-        event.services = v.services.iter().map(ToString::to_string).collect();
-        found.push(event);
-    });
-    both(&before.vips, &after.vips, |v| v.vip, winner, |v, a, b| {
-        found.push(event(K::WinnerChanged, v.vip, a, b));
-    });
+    both(
+        &before.members,
+        &after.members,
+        |m| m.node.clone(),
+        member,
+        |m, a, b| {
+            found.push(event(K::MemberChanged, &m.node, a, b));
+        },
+    );
+    both(
+        &before.problems,
+        &after.problems,
+        |p| (p.object.clone(), p.field.clone()),
+        problem,
+        |p, a, b| {
+            found.push(event(K::ProblemChanged, format!("{} {}", p.object, p.field), a, b));
+        },
+    );
+    both(
+        &before.vips,
+        &after.vips,
+        |v| v.vip,
+        |v| words(&v.reason),
+        |v, a, b| {
+            let mut event = event(K::ReasonChanged, v.vip, a, b);
+            event.services = v.services.iter().map(ToString::to_string).collect();
+            found.push(event);
+        },
+    );
+    both(
+        &before.vips,
+        &after.vips,
+        |v| v.vip,
+        winner,
+        |v, a, b| {
+            found.push(event(K::WinnerChanged, v.vip, a, b));
+        },
+    );
 }
 
 fn problem(p: &ConfigProblem) -> String {

@@ -1,12 +1,12 @@
 //! `Explain`: every step from Service to packet, as this node sees it.
 
+use pb::StepState as S;
 use purelb_core::election::Ranked;
 use purelb_core::facts::PoolType;
 use purelb_core::reason::Missing;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, Standing, VipView};
 use purelb_core::{Reason, Vip};
 use purelb_proto::control::v1 as pb;
-use pb::StepState as S;
 
 use super::convert::{self, words};
 use super::problems::judge;
@@ -66,7 +66,11 @@ fn service(story: &mut Story, snapshot: &Snapshot, vip: Vip, view: Option<&VipVi
         Some(name) if snapshot.groups.iter().any(|g| g.name == *name) => {
             story.step("Pool", S::StepOk, format!("ServiceGroup {name}, {kind}"));
         }
-        Some(name) => story.step("Pool", S::StepNote, format!("ServiceGroup {name}, which is gone; {kind}")),
+        Some(name) => story.step(
+            "Pool",
+            S::StepNote,
+            format!("ServiceGroup {name}, which is not there any more; {kind}"),
+        ),
         None => story.step("Pool", S::StepNote, kind),
     }
 }
@@ -77,16 +81,25 @@ fn picture(story: &mut Story, snapshot: &Snapshot) {
         story.step("Picture", S::StepOk, "everything is listed and dumped");
     } else {
         let names: Vec<String> = snapshot.unsynced.iter().map(ToString::to_string).collect();
-        let advice = "wait; if it lasts, check the API server and the daemon's rights (journalctl -u purelbd)";
+        let advice =
+            "wait; if it lasts, check the API server and the daemon's rights (journalctl -u purelbd)";
         story.fail("Picture", format!("not listed completely yet: {}", names.join(", ")), advice);
     }
     match &snapshot.standing {
         Standing::Configured => story.step("Configuration", S::StepOk, "an LBNodeAgent selects this node"),
         Standing::NotSelected => {
-            story.step("Configuration", S::StepNote, "no LBNodeAgent selects this node: it announces nothing");
+            story.step(
+                "Configuration",
+                S::StepNote,
+                "no LBNodeAgent selects this node: it announces nothing",
+            );
         }
         Standing::Rejected(p) => {
-            story.step("Configuration", S::StepNote, format!("LBNodeAgent {} is invalid: {}: {}", p.object, p.field, p.message));
+            story.step(
+                "Configuration",
+                S::StepNote,
+                format!("LBNodeAgent {} is invalid: {}: {}", p.object, p.field, p.message),
+            );
         }
     }
 }
@@ -111,11 +124,14 @@ fn candidates(story: &mut Story, snapshot: &Snapshot, vip: Vip, order: &[Ranked]
         let names: Vec<&str> = order.iter().map(|r| r.node.as_str()).collect();
         return story.step("Candidates", S::StepOk, format!("{}{note}", names.join(", ")));
     }
-    let nets: Vec<String> = snapshot.candidates.iter().filter(|(_, n)| **n > 0).map(|(net, _)| net.to_string()).collect();
+    let nets: Vec<String> =
+        snapshot.candidates.iter().filter(|(_, n)| **n > 0).map(|(net, _)| net.to_string()).collect();
     let have = if nets.is_empty() { "none".to_owned() } else { nets.join(", ") };
     if out.is_empty() {
         let detail = format!("no live node advertises a subnet that contains {vip}");
-        let advice = format!("subnets with candidates: {have}; give a node an address in the pool's subnet, let its LBNodeAgent name the interface, or make the pool remote");
+        let advice = format!(
+            "subnets with candidates: {have}; give a node an address in the pool's subnet, let its LBNodeAgent name the interface, or make the pool remote"
+        );
         story.fail("Candidates", detail, advice);
     } else {
         let advice = "bring one of them back: `purelbctl undrain` there, a ready pod of the Service, or a running daemon";
@@ -164,7 +180,9 @@ fn here(story: &mut Story, snapshot: &Snapshot, view: &VipView, local: bool) -> 
         }
         Reason::Pending { missing } => {
             let advice = match missing {
-                Missing::Sources(_) | Missing::Lease => "wait for the API server; if it lasts, see journalctl -u purelbd",
+                Missing::Sources(_) | Missing::Lease => {
+                    "wait for the API server; if it lasts, see journalctl -u purelbd"
+                }
                 _ => "wait a moment; if it lasts, see journalctl -u purelbd",
             };
             story.step("Announcement", S::StepWaiting, words(&view.reason));
@@ -188,7 +206,11 @@ fn elsewhere(story: &mut Story, snapshot: &Snapshot, view: &VipView, winner: &st
             true
         }
         Some(None) => {
-            story.step("Announcement", S::StepNote, format!("{winner} speaks the older format and does not say what it holds"));
+            story.step(
+                "Announcement",
+                S::StepNote,
+                format!("{winner} speaks the older format and does not say what it holds"),
+            );
             true
         }
         _ => {

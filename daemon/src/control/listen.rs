@@ -261,7 +261,8 @@ async fn shake(acceptor: TlsAcceptor, stream: TcpStream, address: SocketAddr) ->
     let stream = acceptor.accept(stream).await.map_err(|e| e.to_string())?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let (subject, role) = certificate.and_then(|der| roles::of(der)).ok_or("its certificate cannot be read")?;
+    let (subject, role) =
+        certificate.and_then(|der| roles::of(der)).ok_or("its certificate cannot be read")?;
     let peer = Peer { who: Who::Certificate { subject, address }, role };
     Ok((stream, peer))
 }

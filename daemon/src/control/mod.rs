@@ -44,7 +44,9 @@ pub use roles::ROLE_URI;
 pub enum ControlError {
     #[error("control.socket {}: {error}", path.display())]
     Socket { path: PathBuf, error: io::Error },
-    #[error("control.socket_group {group:?}: there is no such group; make it (`groupadd --system {group}`) or name another")]
+    #[error(
+        "control.socket_group {group:?}: there is no such group; make it (`groupadd --system {group}`) or name another"
+    )]
     NoGroup { group: String },
     #[error("control.listen {address}: {error}")]
     Listen { address: std::net::SocketAddr, error: io::Error },

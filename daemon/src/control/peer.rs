@@ -104,7 +104,12 @@ mod tests {
         let refused = require(&request(Some(Role::Reader)), Role::Operator, "Drain").unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         assert!(refused.message().contains("needs the role operator"), "{refused}");
-        assert!(require(&request(None), Role::Reader, "GetStatus").unwrap_err().message().contains("gives no role"));
+        assert!(
+            require(&request(None), Role::Reader, "GetStatus")
+                .unwrap_err()
+                .message()
+                .contains("gives no role")
+        );
         assert_eq!(require(&Request::new(()), Role::Reader, "x").unwrap_err().code(), tonic::Code::Internal);
     }
 }

@@ -1,9 +1,9 @@
 //! What an operator should know, worst first, each with what to do next.
 
+use pb::Severity as S;
 use purelb_core::Reason;
 use purelb_core::snapshot::{FenceView, Snapshot, Standing};
 use purelb_proto::control::v1 as pb;
-use pb::Severity as S;
 
 use super::convert::words;
 
@@ -29,19 +29,33 @@ pub fn of(snapshot: &Snapshot, api: &Api, now: i64) -> Vec<pb::Problem> {
     configuration(snapshot, &mut found);
     members(snapshot, &mut found);
     addresses(snapshot, &mut found);
-    if let Some(left) = api.certificate_expires.map(|at| at.saturating_sub(now)).filter(|left| *left < 14 * DAY) {
+    if let Some(left) =
+        api.certificate_expires.map(|at| at.saturating_sub(now)).filter(|left| *left < 14 * DAY)
+    {
         let (severity, message) = if left < 0 {
             (S::Critical, "the control API's certificate has expired".to_owned())
         } else {
             (S::Warning, format!("the control API's certificate expires in {} days", left / DAY))
         };
-        found.push(problem(severity, "node", "control.certificate", message, "replace the file; it is read without a restart"));
+        found.push(problem(
+            severity,
+            "node",
+            "control.certificate",
+            message,
+            "replace the file; it is read without a restart",
+        ));
     }
     found.sort_by_key(|p| std::cmp::Reverse(p.severity));
     found
 }
 
-fn problem(severity: S, object: impl Into<String>, field: &str, message: impl Into<String>, hint: impl Into<String>) -> pb::Problem {
+fn problem(
+    severity: S,
+    object: impl Into<String>,
+    field: &str,
+    message: impl Into<String>,
+    hint: impl Into<String>,
+) -> pb::Problem {
     pb::Problem {
         severity: severity.into(),
         object: object.into(),
@@ -55,7 +69,13 @@ fn node(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
     if !snapshot.unsynced.is_empty() {
         let names: Vec<String> = snapshot.unsynced.iter().map(ToString::to_string).collect();
         let message = format!("not listed completely yet: {}", names.join(", "));
-        found.push(problem(S::Warning, "node", "", message, "if it lasts, check the API server and the daemon's rights (journalctl -u purelbd)"));
+        found.push(problem(
+            S::Warning,
+            "node",
+            "",
+            message,
+            "if it lasts, check the API server and the daemon's rights (journalctl -u purelbd)",
+        ));
     }
     // Before the first listing there is no Lease to speak of.
     if let FenceView::Fenced { cause } = &snapshot.fence
@@ -63,10 +83,22 @@ fn node(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
         && !snapshot.stopping
     {
         let message = format!("fenced, so it holds no local address: {cause}");
-        found.push(problem(S::Critical, "node", "", message, "check that the API server can be reached from here (journalctl -u purelbd)"));
+        found.push(problem(
+            S::Critical,
+            "node",
+            "",
+            message,
+            "check that the API server can be reached from here (journalctl -u purelbd)",
+        ));
     }
     if let Some(since) = &snapshot.draining {
-        found.push(problem(S::Warning, "node", "", format!("drained since {since}"), "`purelbctl undrain` ends it"));
+        found.push(problem(
+            S::Warning,
+            "node",
+            "",
+            format!("drained since {since}"),
+            "`purelbctl undrain` ends it",
+        ));
     }
     if snapshot.stopping {
         found.push(problem(S::Warning, "node", "", "the daemon is stopping", ""));
@@ -83,7 +115,13 @@ fn configuration(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
         Standing::Rejected(p) => {
             let message = format!("{}; the last good configuration stays, if there was one", p.message);
             let object = format!("LBNodeAgent {}", p.object);
-            found.push(problem(S::Critical, object, &p.field, message, "correct the object; `purelbctl validate --cluster` checks it"));
+            found.push(problem(
+                S::Critical,
+                object,
+                &p.field,
+                message,
+                "correct the object; `purelbctl validate --cluster` checks it",
+            ));
         }
     }
     let ours = match &snapshot.standing {
@@ -99,7 +137,13 @@ fn members(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
     for member in snapshot.members.iter().filter(|m| m.node != snapshot.node) {
         if !member.live {
             let message = format!("the Lease of {} is no longer renewed", member.node);
-            found.push(problem(S::Warning, member.node.as_str(), "", message, "check that node, or delete the Lease if the node is gone for good"));
+            found.push(problem(
+                S::Warning,
+                member.node.as_str(),
+                "",
+                message,
+                "check that node, or delete the Lease if the node is gone for good",
+            ));
         }
     }
 }
@@ -127,14 +171,21 @@ pub fn judge(reason: &Reason) -> Option<(S, &'static str)> {
             S::Critical,
             "give a node an address in the pool's subnet, let its LBNodeAgent name the interface, or make the pool remote",
         ),
-        Reason::NoEndpoints => {
-            (S::Warning, "run a ready pod of the Service on a candidate, or set externalTrafficPolicy: Cluster")
-        }
+        Reason::NoEndpoints => (
+            S::Warning,
+            "run a ready pod of the Service on a candidate, or set externalTrafficPolicy: Cluster",
+        ),
         Reason::NoLocalSubnet => (S::Critical, "check the interface: link, carrier, address (`ip -br addr`)"),
-        Reason::Draining { held: true } => (S::Warning, "no other node can take it; `purelbctl drain --force` withdraws it"),
+        Reason::Draining { held: true } => {
+            (S::Warning, "no other node can take it; `purelbctl drain --force` withdraws it")
+        }
         Reason::ApplyFailed { .. } => (S::Critical, "see the daemon's log; it tries again by itself"),
-        Reason::Duplicate { .. } => (S::Critical, "find the other host (`arping`, `ndisc6`) or take the address out of the pool"),
-        Reason::ForeignAddress { .. } => (S::Critical, "remove the address from the interface, or take it out of the pool"),
+        Reason::Duplicate { .. } => {
+            (S::Critical, "find the other host (`arping`, `ndisc6`) or take the address out of the pool")
+        }
+        Reason::ForeignAddress { .. } => {
+            (S::Critical, "remove the address from the interface, or take it out of the pool")
+        }
         _ => return None,
     })
 }

@@ -40,9 +40,11 @@ pub async fn run(handle: &Handle) -> Result<pb::ResyncResponse, HandleError> {
 }
 
 fn compare(before: &Snapshot, after: &Snapshot, settled: bool) -> pb::ResyncResponse {
-    let by_vip = |s: &Snapshot| -> BTreeMap<Vip, VipView> { s.vips.iter().map(|v| (v.vip, v.clone())).collect() };
+    let by_vip =
+        |s: &Snapshot| -> BTreeMap<Vip, VipView> { s.vips.iter().map(|v| (v.vip, v.clone())).collect() };
     let (old, new) = (by_vip(before), by_vip(after));
-    let here = |map: &BTreeMap<Vip, VipView>, vip: &Vip| map.get(vip).is_some_and(|v| v.on_interface.is_some());
+    let here =
+        |map: &BTreeMap<Vip, VipView>, vip: &Vip| map.get(vip).is_some_and(|v| v.on_interface.is_some());
     let mut answer = pb::ResyncResponse { settled, ..Default::default() };
     for vip in old.keys().chain(new.keys().filter(|v| !old.contains_key(v))) {
         match (here(&old, vip), here(&new, vip)) {
@@ -50,7 +52,9 @@ fn compare(before: &Snapshot, after: &Snapshot, settled: bool) -> pb::ResyncResp
             (true, false) => answer.withdrawn.push(vip.to_string()),
             _ => {}
         }
-        let say = |map: &BTreeMap<Vip, VipView>| map.get(vip).map_or_else(|| "not there".into(), |v| words(&v.reason));
+        let say = |map: &BTreeMap<Vip, VipView>| {
+            map.get(vip).map_or_else(|| "not there".into(), |v| words(&v.reason))
+        };
         let (a, b) = (say(&old), say(&new));
         if a != b {
             answer.changed.push(format!("{vip}: {a} -> {b}"));

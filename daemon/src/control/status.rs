@@ -8,7 +8,13 @@ use purelb_proto::control::v1 as pb;
 
 use super::{convert, problems};
 
-pub fn of(snapshot: &Snapshot, now: Mono, wall: i64, api: &problems::Api, uptime: u64) -> pb::GetStatusResponse {
+pub fn of(
+    snapshot: &Snapshot,
+    now: Mono,
+    wall: i64,
+    api: &problems::Api,
+    uptime: u64,
+) -> pb::GetStatusResponse {
     let problems = problems::of(snapshot, api, wall);
     let mut reasons: BTreeMap<i32, u32> = BTreeMap::new();
     for vip in &snapshot.vips {
@@ -26,7 +32,10 @@ pub fn of(snapshot: &Snapshot, now: Mono, wall: i64, api: &problems::Api, uptime
         advertised_subnets: snapshot.advertised.iter().map(ToString::to_string).collect(),
         members: count(snapshot.members.len()),
         live_members: count(snapshot.members.iter().filter(|m| m.live).count()),
-        vips_by_reason: reasons.into_iter().map(|(reason, count)| pb::ReasonCount { reason, count }).collect(),
+        vips_by_reason: reasons
+            .into_iter()
+            .map(|(reason, count)| pb::ReasonCount { reason, count })
+            .collect(),
         health: problems.iter().map(|p| p.severity).max().unwrap_or_default(),
         problems,
         uptime_seconds: uptime,

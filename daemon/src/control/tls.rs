@@ -123,8 +123,11 @@ impl Files {
     fn load(&self) -> Result<(ServerConfig, i64), TlsError> {
         let chain = certificates("certificate", &self.certificate)?;
         let expires = chain.first().and_then(|c| roles::expires(c)).unwrap_or(i64::MAX);
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|e| TlsError::File { field: "key", path: self.key.clone(), why: e.to_string() })?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| TlsError::File {
+            field: "key",
+            path: self.key.clone(),
+            why: e.to_string(),
+        })?;
         let mut roots = RootCertStore::empty();
         for authority in certificates("client_ca", &self.client_ca)? {
             roots.add(authority).map_err(|e| TlsError::File {
@@ -135,8 +138,8 @@ impl Files {
         }
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
-        let verifier = verifier
-            .map_err(|e| TlsError::Verifier { path: self.client_ca.clone(), why: e.to_string() })?;
+        let verifier =
+            verifier.map_err(|e| TlsError::Verifier { path: self.client_ca.clone(), why: e.to_string() })?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(TlsError::Pair)?

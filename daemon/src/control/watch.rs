@@ -41,7 +41,10 @@ impl Filter {
 
 pub fn addresses(texts: &[String], most: usize) -> Result<Vec<Vip>, Status> {
     if texts.len() > most {
-        return Err(Status::invalid_argument(format!("at most {most} addresses in one request, not {}", texts.len())));
+        return Err(Status::invalid_argument(format!(
+            "at most {most} addresses in one request, not {}",
+            texts.len()
+        )));
     }
     let parsed = texts.iter().map(|t| t.parse::<Vip>());
     parsed.collect::<Result<_, _>>().map_err(|e| Status::invalid_argument(e.to_string()))
@@ -55,7 +58,12 @@ pub struct Told {
 
 impl Told {
     /// What is new since; `None` = nothing.
-    pub fn differ(&mut self, filter: &Filter, snapshot: &Snapshot, now: Mono) -> Option<pb::WatchVipsResponse> {
+    pub fn differ(
+        &mut self,
+        filter: &Filter,
+        snapshot: &Snapshot,
+        now: Mono,
+    ) -> Option<pb::WatchVipsResponse> {
         let initial = self.views.is_none();
         let before = self.views.get_or_insert_default();
         let mut removed: BTreeSet<Vip> = before.keys().copied().collect();
