@@ -33,7 +33,10 @@ fn tools() -> Result<PathBuf> {
         .context("no HOME")?;
     let tools = cache.join("tools");
     ensure!(tools.join("bin/grpcurl").exists(), "grpcurl is missing: run `tests/setup.sh docs`");
-    ensure!(tools.join("python/bin/python").exists(), "Python with gRPC is missing: run `tests/setup.sh docs`");
+    ensure!(
+        tools.join("python/bin/python").exists(),
+        "Python with gRPC is missing: run `tests/setup.sh docs`"
+    );
     Ok(tools)
 }
 
@@ -52,9 +55,15 @@ async fn the_automation_guide_works_as_written() -> Result<()> {
     let guide = std::fs::read_to_string(guide)?;
     let ctl = purelbctl(Profile::Same)?;
     let programs = [tools.join("bin"), ctl.parent().context("a directory")?.to_owned()];
-    let path = std::env::join_paths(programs.into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())))?;
+    let path = std::env::join_paths(
+        programs.into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )?;
     let run = |program: &Path, flag: &str, block: &str| -> Result<String> {
-        let out = Command::new(program).args([flag, block]).env("PATH", &path).env("PURELB_SOCKET", &socket).output()?;
+        let out = Command::new(program)
+            .args([flag, block])
+            .env("PATH", &path)
+            .env("PURELB_SOCKET", &socket)
+            .output()?;
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         ensure!(out.status.success(), "{block}\n{text}\n{}", String::from_utf8_lossy(&out.stderr));
         Ok(text)
@@ -63,9 +72,19 @@ async fn the_automation_guide_works_as_written() -> Result<()> {
     ensure!(shell.len() >= 7, "the guide has examples: {}", shell.len());
     let mut said = String::new();
     for (line, block) in &shell {
-        said += &run(Path::new("bash"), "-euc", block).with_context(|| format!("docs/automation.md:{line}"))?;
+        said +=
+            &run(Path::new("bash"), "-euc", block).with_context(|| format!("docs/automation.md:{line}"))?;
     }
-    for word in ["purelb.control.v1.Control", "rpc Drain", "\"fence\"", "\"score\"", "DRY_RUN", "DRAINED", "wasDraining", "SERVING"] {
+    for word in [
+        "purelb.control.v1.Control",
+        "rpc Drain",
+        "\"fence\"",
+        "\"score\"",
+        "DRY_RUN",
+        "DRAINED",
+        "wasDraining",
+        "SERVING",
+    ] {
         assert!(said.contains(word), "{word} in\n{said}");
     }
     for vip in &vips {
@@ -74,7 +93,8 @@ async fn the_automation_guide_works_as_written() -> Result<()> {
     let python = blocks(&guide, "python");
     ensure!(!python.is_empty(), "the guide has a Python example");
     for (line, block) in &python {
-        let said = run(&tools.join("python/bin/python"), "-c", block).with_context(|| format!("docs/automation.md:{line}"))?;
+        let said = run(&tools.join("python/bin/python"), "-c", block)
+            .with_context(|| format!("docs/automation.md:{line}"))?;
         for word in ["has 2 addresses, 2 members are live", "ANNOUNCING", "DRAINED"] {
             assert!(said.contains(word), "{word} in\n{said}");
         }

@@ -81,7 +81,8 @@ impl Terminal {
     pub fn resize(&self, rows: u16, columns: u16) -> Result<()> {
         self.screen.lock().unwrap_or_else(PoisonError::into_inner).screen_mut().set_size(rows, columns);
         let size = [rows.to_string(), columns.to_string()];
-        let done = Command::new("stty").args(["-F", &self.device, "rows", &size[0], "cols", &size[1]]).status()?;
+        let done =
+            Command::new("stty").args(["-F", &self.device, "rows", &size[0], "cols", &size[1]]).status()?;
         ensure!(done.success(), "stty: {done}");
         Ok(())
     }
@@ -98,7 +99,8 @@ impl Terminal {
 
     /// The screen as a picture. Written only on request: it differs from run to run.
     pub fn picture(&self, name: &str) -> Result<()> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures").join(format!("{name}.svg"));
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures").join(format!("{name}.svg"));
         if std::env::var_os("UPDATE_PICTURES").is_none() {
             ensure!(path.exists(), "{} is missing: run this test with UPDATE_PICTURES=1", path.display());
             return Ok(());
@@ -127,7 +129,9 @@ fn colour(cell: &vt100::Cell) -> &'static str {
 
 fn svg(screen: &vt100::Screen) -> String {
     let (rows, columns) = screen.size();
-    let used = (0..rows).rev().find(|r| (0..columns).any(|c| screen.cell(*r, c).is_some_and(|x| !x.contents().trim().is_empty())));
+    let used = (0..rows)
+        .rev()
+        .find(|r| (0..columns).any(|c| screen.cell(*r, c).is_some_and(|x| !x.contents().trim().is_empty())));
     let used = used.map_or(1, |r| r + 1);
     let (width, height) = (f64::from(columns) * 8.4 + 24.0, f64::from(used) * 18.0 + 24.0);
     let mut out = format!(
@@ -141,14 +145,19 @@ fn svg(screen: &vt100::Screen) -> String {
             let text = if cell.has_contents() { cell.contents() } else { " " };
             let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             match runs.last_mut() {
-                Some((fill, bold, _, run)) if *fill == colour(cell) && *bold == cell.bold() => run.push_str(&text),
+                Some((fill, bold, _, run)) if *fill == colour(cell) && *bold == cell.bold() => {
+                    run.push_str(&text)
+                }
                 _ => runs.push((colour(cell), cell.bold(), column, text)),
             }
         }
         for (fill, bold, column, text) in runs.iter().filter(|r| !r.3.trim().is_empty()) {
             let weight = if *bold { " font-weight=\"bold\"" } else { "" };
             let (x, y) = (12.0 + f64::from(*column) * 8.4, 26 + row * 18);
-            out += &format!("<text x=\"{x:.1}\" y=\"{y}\" fill=\"{fill}\"{weight} xml:space=\"preserve\">{}</text>\n", text.trim_end());
+            out += &format!(
+                "<text x=\"{x:.1}\" y=\"{y}\" fill=\"{fill}\"{weight} xml:space=\"preserve\">{}</text>\n",
+                text.trim_end()
+            );
         }
     }
     out + "</svg>\n"
