@@ -54,7 +54,11 @@ async fn a_drain_moves_everything_and_an_undrain_brings_it_back() -> Result<()> 
         assert_eq!(entry["successor"], cluster.node_name(&holder), "{vip}");
     }
     let status = a.ctl("status -o json").await?;
-    assert_eq!((status.code, &status.json()?["held"]), (1, &serde_json::json!(0)), "drained is worth a warning");
+    assert_eq!(
+        (status.code, &status.json()?["held"]),
+        (1, &serde_json::json!(0)),
+        "drained is worth a warning"
+    );
     let log = a.log();
     assert!(log.contains("audit: Drain by uid 0 "), "who did it is on record:\n{log}");
 
@@ -68,7 +72,13 @@ async fn a_drain_moves_everything_and_an_undrain_brings_it_back() -> Result<()> 
     row(
         "purelbctl drain and undrain",
         "0 lost",
-        &format!("{} of {} lost, drained in {}; {}", report.lost(), report.sent(), millis(took), losses(&report, seen.at)),
+        &format!(
+            "{} of {} lost, drained in {}; {}",
+            report.lost(),
+            report.sent(),
+            millis(took),
+            losses(&report, seen.at)
+        ),
         report.lost() == 0 && seen.no_owner()? == Duration::ZERO,
     );
     Ok(())
@@ -79,7 +89,10 @@ async fn what_nobody_can_take_stays_unless_forced() -> Result<()> {
     let (cluster, vips) = held_by_a(&["a"], 1).await?;
     let a = cluster.daemon("a");
     let dry = a.ctl("drain --dry-run").await?;
-    assert!(dry.code == 0 && dry.out.contains("(nobody)") && dry.out.contains("0 addresses would move"), "{dry:?}");
+    assert!(
+        dry.code == 0 && dry.out.contains("(nobody)") && dry.out.contains("0 addresses would move"),
+        "{dry:?}"
+    );
     let left = a.ctl("drain").await?;
     assert_eq!(left.code, 3, "{left:?}");
     assert!(left.out.contains("stay") && left.err.contains("--force"), "{left:?}");
@@ -189,7 +202,8 @@ async fn stuck_clients_cost_nobody_anything() -> Result<()> {
     }
     // And some that connect and say nothing at all.
     let path = a.node.dir().join("control.sock");
-    let silent: Vec<_> = (0..20).map(|_| std::os::unix::net::UnixStream::connect(&path)).collect::<Result<_, _>>()?;
+    let silent: Vec<_> =
+        (0..20).map(|_| std::os::unix::net::UnixStream::connect(&path)).collect::<Result<_, _>>()?;
     for round in 0..20 {
         let resynced = a.ctl("resync -o json").await?;
         assert_eq!(resynced.code, 0, "round {round}: {resynced:?}");

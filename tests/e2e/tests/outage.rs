@@ -65,7 +65,13 @@ async fn the_api_server_goes_and_comes_back() -> Result<()> {
     row(
         "API server away for everybody, 12 s",
         "no second owner, full recovery < 2 s after it is back",
-        &format!("withdrawn after {}, recovered after {}, {} lost; {}", millis(gone), millis(recovered), report.lost(), seen.timelines()?),
+        &format!(
+            "withdrawn after {}, recovered after {}, {} lost; {}",
+            millis(gone),
+            millis(recovered),
+            report.lost(),
+            seen.timelines()?
+        ),
         seen.never_two()? && recovered < Duration::from_secs(2),
     );
     Ok(())

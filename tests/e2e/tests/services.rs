@@ -53,8 +53,7 @@ async fn a_service_is_announced_within_milliseconds() -> Result<()> {
         all.sort();
         (all[all.len() / 2], all[all.len() - 1])
     };
-    let (there4, said4, there6, said6) =
-        (median(|t| t.0), median(|t| t.1), median(|t| t.2), median(|t| t.3));
+    let (there4, said4, there6, said6) = (median(|t| t.0), median(|t| t.1), median(|t| t.2), median(|t| t.3));
     writes.sort();
     let words = |(middle, worst): (Duration, Duration)| format!("{:.1?} (worst {:.1?})", middle, worst);
     row(

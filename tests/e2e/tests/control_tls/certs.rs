@@ -25,7 +25,9 @@ impl Files {
     /// The two with which `purelbctl` is told, beside the authority.
     pub fn flags(&self, ca: &Path) -> Vec<String> {
         let text = |p: &Path| p.display().to_string();
-        ["--ca", &text(ca), "--cert", &text(&self.cert), "--key", &text(&self.key)].map(str::to_owned).to_vec()
+        ["--ca", &text(ca), "--cert", &text(&self.cert), "--key", &text(&self.key)]
+            .map(str::to_owned)
+            .to_vec()
     }
 }
 

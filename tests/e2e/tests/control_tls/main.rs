@@ -86,7 +86,8 @@ async fn a_certificate_decides_who_may_do_what() -> Result<()> {
     let rig = rig().await?;
     let ca = rig.good.file();
     let operator = rig.good.client("olga", Client { unit: Some("purelb:operator"), ..Client::default() })?;
-    let reader = rig.good.client("rita", Client { uri: Some("urn:purelb:role:reader"), ..Client::default() })?;
+    let reader =
+        rig.good.client("rita", Client { uri: Some("urn:purelb:role:reader"), ..Client::default() })?;
     let nobody = rig.good.client("nora", Client { unit: Some("accounting"), ..Client::default() })?;
 
     for files in [&operator, &reader] {
@@ -98,7 +99,10 @@ async fn a_certificate_decides_who_may_do_what() -> Result<()> {
     for call in ["drain", "undrain", "resync"] {
         let refused = rig.ask(&ca, &reader, call).await?;
         assert_ne!(refused.code, 0, "{call}: {refused:?}");
-        assert!(refused.err.contains("needs the role operator, and the certificate gives reader"), "{refused:?}");
+        assert!(
+            refused.err.contains("needs the role operator, and the certificate gives reader"),
+            "{refused:?}"
+        );
     }
     rig.log_has("audit: Drain by \"CN=rita\"").await?;
     rig.log_has("audit: Resync by \"CN=rita\"").await?;
@@ -122,7 +126,9 @@ async fn strangers_are_turned_away_with_a_reason() -> Result<()> {
     rig.log_has("refused: invalid peer certificate: UnknownIssuer").await?;
 
     // Our own program says it before it asks; another one is refused by the daemon.
-    let expired = rig.good.client("old", Client { unit: Some("purelb:operator"), expired: true, ..Client::default() })?;
+    let expired = rig
+        .good
+        .client("old", Client { unit: Some("purelb:operator"), expired: true, ..Client::default() })?;
     let refused = rig.ask(&ca, &expired, "status").await?;
     assert!(refused.err.contains("has expired"), "{refused:?}");
     handshake(rig.address, &ca, Some(&expired), &rustls::version::TLS13)?;
@@ -192,7 +198,9 @@ async fn all_nodes_at_once_and_one_by_name() -> Result<()> {
     let (a, b) = (rig.cluster.node_name("a"), rig.cluster.node_name("b"));
     let all = run("--all get vips -o json").await?;
     let seen = all.json()?;
-    let reason = |i: usize| (seen[i]["on"].as_str().unwrap_or_default(), seen[i]["reason"].as_str().unwrap_or_default());
+    let reason = |i: usize| {
+        (seen[i]["on"].as_str().unwrap_or_default(), seen[i]["reason"].as_str().unwrap_or_default())
+    };
     assert_eq!([reason(0), reason(1)], [(a.as_str(), "Announcing"), (b.as_str(), "NotWinner")], "{all:?}");
     let one = run(&format!("--node {b} status -o name")).await?;
     assert_eq!((one.code, one.out.as_str()), (0, format!("{b} ok\n").as_str()), "{one:?}");
@@ -269,7 +277,13 @@ fn as_nobody(open: &Path, socket: &Path) -> Result<(String, String)> {
         anyhow::bail!("the lab's directory and /tmp must be on one file system for this test");
     }
     let ask = || -> Result<String> {
-        let out = Command::new(&program).arg("--socket").arg(&reachable).arg("status").uid(65534).gid(65534).output()?;
+        let out = Command::new(&program)
+            .arg("--socket")
+            .arg(&reachable)
+            .arg("status")
+            .uid(65534)
+            .gid(65534)
+            .output()?;
         anyhow::ensure!(!out.status.success(), "{out:?}");
         Ok(String::from_utf8_lossy(&out.stderr).into_owned())
     };
