@@ -7,7 +7,11 @@ use std::time::Duration;
 use clap::Parser;
 use purelb_api::names;
 use purelb_api::service::Classes;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
+
+use crate::providers::NetboxAccess;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SettingsError {
@@ -17,6 +21,8 @@ pub enum SettingsError {
     Timers { duration: Duration, deadline: Duration, retry: Duration },
     #[error("--writes is 0: give at least 1")]
     NoWrites,
+    #[error("--netbox-ca-file {path}: {why}")]
+    NetboxCa { path: String, why: String },
 }
 
 /// Gives Services of type LoadBalancer their addresses from ServiceGroups.
@@ -61,6 +67,9 @@ pub struct Settings {
     /// Token for NetBox, for groups that name no Secret.
     #[arg(long, env = "NETBOX_USER_TOKEN", hide_env_values = true)]
     pub netbox_token: Option<String>,
+    /// Certificates (PEM) trusted for NetBox beside the system's.
+    #[arg(long, env = "PURELB_NETBOX_CA_FILE")]
+    pub netbox_ca_file: Option<PathBuf>,
 }
 
 impl Settings {
@@ -79,6 +88,7 @@ impl Settings {
             metrics_address: SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 7472)),
             kubeconfig: None,
             netbox_token: None,
+            netbox_ca_file: None,
         }
     }
 
@@ -91,6 +101,19 @@ impl Settings {
             return Err(SettingsError::NoWrites);
         }
         Ok(())
+    }
+
+    pub fn netbox(&self) -> Result<NetboxAccess, SettingsError> {
+        let mut access = NetboxAccess { token: self.netbox_token.clone(), trust: Vec::new() };
+        if let Some(path) = &self.netbox_ca_file {
+            let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let failed = |why: String| SettingsError::NetboxCa { path: path.display().to_string(), why };
+            access.trust = read.map_err(|e| failed(e.to_string()))?;
+            if access.trust.is_empty() {
+                return Err(failed("it has no certificate".into()));
+            }
+        }
+        Ok(access)
     }
 
     pub fn classes(&self) -> Classes {

@@ -19,6 +19,7 @@ use purelb_core::pools::{Admission, GroupName, Rules};
 use serde_json::json;
 
 use crate::leader::Guard;
+use crate::providers::ProviderStats;
 use crate::{patch, read};
 
 #[derive(Debug)]
@@ -30,6 +31,8 @@ struct Known {
     problem: Option<String>,
     /// A status write is under way.
     busy: bool,
+    /// What a provider said about its pool.
+    stats: Option<ProviderStats>,
 }
 
 /// All ServiceGroups there are.
@@ -68,6 +71,7 @@ impl Groups {
         let name = GroupName::from(key);
         let former = self.known.remove(&name);
         let busy = former.as_ref().is_some_and(|known| known.busy);
+        let stats = former.as_ref().and_then(|known| known.stats.clone());
         let (good, problem) = match group::parse(&object, &Rules::default()) {
             Ok(config) => (Some(config), None),
             Err(problem) => {
@@ -77,7 +81,7 @@ impl Groups {
                 (same.and_then(|known| known.good), Some(words))
             }
         };
-        self.known.insert(name, Known { object, good, problem, busy });
+        self.known.insert(name, Known { object, good, problem, busy, stats });
         None
     }
 
@@ -122,6 +126,20 @@ impl Groups {
 
     pub fn names(&self) -> impl Iterator<Item = &GroupName> {
         self.known.keys()
+    }
+
+    /// What a provider said about its pool; true if that is news.
+    pub fn set_stats(&mut self, name: &GroupName, stats: ProviderStats) -> bool {
+        let Some(known) = self.known.get_mut(name) else { return false };
+        let news = known.stats.as_ref() != Some(&stats);
+        known.stats = Some(stats);
+        news
+    }
+
+    /// Groups whose addresses a provider keeps.
+    pub fn provided(&self) -> impl Iterator<Item = (&GroupName, &GroupConfig)> {
+        let configs = self.known.iter().filter_map(|(name, known)| Some((name, known.good.as_ref()?)));
+        configs.filter(|(_, config)| !matches!(config.source, Source::Ranges(_)))
     }
 
     /// Statuses that are not what they should be. Each is busy until `written`.
@@ -218,6 +236,12 @@ fn status(
             }
             Source::Netbox(_) => status.ipam = Some("NetBox".to_owned()),
             Source::External(external) => status.ipam = Some(external.provider.clone()),
+        }
+        if !matches!(config.source, Source::Ranges(_)) {
+            let said = known.stats.clone().unwrap_or_default();
+            status.addresses = said.addresses;
+            status.available_ipv4 = said.available.and_then(|(v4, _)| count(v4));
+            status.available_ipv6 = said.available.and_then(|(_, v6)| count(v6));
         }
     }
     (status, event)

@@ -26,7 +26,7 @@ use config::Settings;
 use http::Health;
 use leader::Candidate;
 use metrics::Metrics;
-use reign::{Ending, Reign};
+use reign::{Ending, Means, Reign};
 
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -45,6 +45,7 @@ pub struct Allocator {
     /// Where metrics and probes are served.
     pub address: std::net::SocketAddr,
     settings: Settings,
+    netbox: providers::NetboxAccess,
     client: Client,
 }
 
@@ -62,11 +63,12 @@ impl Allocator {
         stop: &CancellationToken,
     ) -> Result<Self, RunError> {
         settings.check()?;
+        let netbox = settings.netbox()?;
         let (metrics, health) = (Metrics::new(), Health::default());
         let address = settings.metrics_address;
         let served = http::serve(address, metrics.clone(), health.clone(), stop.clone()).await;
         let address = served.map_err(|source| RunError::Metrics { address, source })?;
-        Ok(Self { metrics, health, address, settings, client })
+        Ok(Self { metrics, health, address, settings, netbox, client })
     }
 
     /// Stands by, leads, and stands by again, until told to stop.
@@ -81,15 +83,13 @@ impl Allocator {
                 term = candidate.win(looked) => term,
             };
             self.metrics.leader(true);
-            let reign = Reign::new(
-                &self.settings,
-                self.client.clone(),
-                term.guard.clone(),
-                term.predecessor,
-                candidate.identity(),
-                self.metrics.clone(),
-                self.health.clone(),
-            )?;
+            let means = Means {
+                client: self.client.clone(),
+                netbox: self.netbox.clone(),
+                metrics: self.metrics.clone(),
+                health: self.health.clone(),
+            };
+            let reign = Reign::new(&self.settings, means, &term, candidate.identity())?;
             let ending = tokio::select! {
                 ending = Box::pin(reign.run(stop.clone())) => Some(ending),
                 () = candidate.keep(&mut term) => None,

@@ -3,6 +3,10 @@
 //! One trait for both. Ranges kept in the cluster need no IO and are decided in
 //! `purelb_core::pools`; what is asked for here is the same `Question`.
 
+mod external;
+mod netbox;
+mod rest;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,10 +17,13 @@ use purelb_api::group::{GroupConfig, Source};
 use purelb_core::allocation::Question;
 use purelb_core::pools::GroupName;
 use purelb_core::{Mono, ObjectKey, Vip};
+use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 
 use crate::clock;
 use crate::metrics::Metrics;
+use external::External;
+use netbox::{Netbox, Token};
 
 /// A provider that failed is left alone for this long; whoever asks in between gets
 /// the same answer, so that a thousand Services do not each wait for its timeout.
@@ -102,11 +109,26 @@ impl Rested {
     }
 }
 
+/// What all NetBoxes are reached with.
+#[derive(Clone, Default)]
+pub struct NetboxAccess {
+    /// For groups that name no Secret.
+    pub token: Option<String>,
+    /// Certificates trusted beside the system's.
+    pub trust: Vec<CertificateDer<'static>>,
+}
+
+impl std::fmt::Debug for NetboxAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetboxAccess").field("trust", &self.trust.len()).finish_non_exhaustive()
+    }
+}
+
 /// The providers of the groups there are.
 pub struct Providers {
     client: Client,
     namespace: String,
-    netbox_token: Option<String>,
+    netbox: NetboxAccess,
     metrics: Metrics,
     made: BTreeMap<GroupName, (Source, Arc<Rested>)>,
 }
@@ -118,8 +140,8 @@ impl std::fmt::Debug for Providers {
 }
 
 impl Providers {
-    pub fn new(client: Client, namespace: &str, netbox_token: Option<String>, metrics: Metrics) -> Self {
-        Self { client, namespace: namespace.to_owned(), netbox_token, metrics, made: BTreeMap::new() }
+    pub fn new(client: Client, namespace: &str, netbox: NetboxAccess, metrics: Metrics) -> Self {
+        Self { client, namespace: namespace.to_owned(), netbox, metrics, made: BTreeMap::new() }
     }
 
     /// The provider of a group; made anew when the group names another.
@@ -135,11 +157,23 @@ impl Providers {
     }
 
     fn make(&self, config: &GroupConfig) -> Option<Arc<Rested>> {
-        let _ = (&self.client, &self.namespace, &self.netbox_token);
-        match &config.source {
-            Source::Ranges(_) => None,
-            Source::Netbox(_) | Source::External(_) => None,
-        }
+        let inner: Box<dyn Provider> = match &config.source {
+            Source::Ranges(_) => return None,
+            Source::External(external) => Box::new(External::new(&external.socket, self.metrics.clone())),
+            Source::Netbox(netbox) => {
+                let token = match &netbox.token {
+                    None => Token::Given(self.netbox.token.clone()),
+                    Some((name, key)) => Token::Secret {
+                        client: self.client.clone(),
+                        namespace: self.namespace.clone(),
+                        name: name.clone(),
+                        key: key.clone(),
+                    },
+                };
+                Box::new(Netbox::new(&netbox.url, &netbox.tenant, token, &self.netbox.trust))
+            }
+        };
+        Some(Arc::new(Rested::new(inner)))
     }
 
     /// Groups that are gone take their providers along.

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::{FLUSH_AFTER, FLUSH_PAUSE, Reign};
+use crate::providers::{ProviderError, ProviderStats};
 use crate::writer::Ended;
 
 /// How often giving an address back is tried before the user hears of it.
@@ -22,6 +23,7 @@ pub(super) enum Done {
     Answered { key: ObjectKey, question: Question, answer: Result<Vec<Vip>, String> },
     GaveBack { what: GiveBack, answer: Result<(), String> },
     Status { name: GroupName, answer: Result<Box<ServiceGroup>, String> },
+    Stats { name: GroupName, answer: Result<ProviderStats, ProviderError> },
 }
 
 impl Reign {
@@ -115,6 +117,14 @@ impl Reign {
                 }
             }
             Done::GaveBack { answer: Ok(()), .. } => {}
+            Done::Stats { name, answer } => match answer {
+                Ok(stats) => {
+                    if self.groups.set_stats(&name, stats) {
+                        self.touch_statuses();
+                    }
+                }
+                Err(why) => debug!(group = %name, %why, "a provider does not say how full it is"),
+            },
             Done::Status { name, answer } => {
                 self.metrics.status_write(answer.is_ok());
                 match answer {
@@ -182,11 +192,24 @@ impl Reign {
                 Done::Status { name: write.name.clone(), answer: answer.map(Box::new) }
             });
         }
+        self.ask_stats();
         let figures: Vec<(String, GroupStats)> =
             self.groups.names().map(|name| (name.name().to_owned(), self.book.stats(name))).collect();
         self.metrics.pools(&figures);
         self.metrics.waiting(self.book.waiting());
         self.metrics.out_of_scope(self.groups.out_of_scope());
+    }
+
+    /// How full the pools of providers are, not more often than they change.
+    fn ask_stats(&mut self) {
+        let provided: Vec<_> = self.groups.provided().map(|(n, c)| (n.clone(), c.clone())).collect();
+        for (name, config) in provided {
+            let Some(provider) = self.providers.of(&name, &config) else { continue };
+            self.tasks.spawn(async move {
+                let answer = provider.stats(name.name()).await;
+                Done::Stats { name, answer }
+            });
+        }
     }
 
     pub(super) fn apply_groups(&mut self) {

@@ -38,9 +38,9 @@ use crate::clock;
 use crate::config::Settings;
 use crate::groups::Groups;
 use crate::http::Health;
-use crate::leader::{Guard, Predecessor};
+use crate::leader::{Predecessor, Term};
 use crate::metrics::Metrics;
-use crate::providers::Providers;
+use crate::providers::{NetboxAccess, Providers};
 use crate::writer::Writer;
 use act::Done;
 use retries::Retries;
@@ -54,6 +54,15 @@ const FLUSH_AFTER: Duration = Duration::from_millis(200);
 const FLUSH_PAUSE: Duration = Duration::from_secs(1);
 /// How long writes under way are waited for at the end.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// What a reign works with.
+#[derive(Clone)]
+pub struct Means {
+    pub client: Client,
+    pub netbox: NetboxAccess,
+    pub metrics: Metrics,
+    pub health: Health,
+}
 
 /// How a term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,20 +104,18 @@ pub struct Reign {
 impl Reign {
     pub fn new(
         settings: &Settings,
-        client: Client,
-        guard: Guard,
-        predecessor: Predecessor,
+        means: Means,
+        term: &Term,
         identity: &str,
-        metrics: Metrics,
-        health: Health,
     ) -> Result<Self, purelb_core::IdError> {
-        let token = settings.netbox_token.clone();
+        let Means { client, netbox, metrics, health } = means;
+        let (guard, predecessor) = (term.guard.clone(), term.predecessor);
         Ok(Self {
             classes: settings.classes(),
             writer: Writer::new(client.clone(), guard),
             book: Allocations::new(&settings.namespace, names::DEFAULT_GROUP)?,
             groups: Groups::new(&settings.namespace),
-            providers: Providers::new(client.clone(), &settings.namespace, token, metrics.clone()),
+            providers: Providers::new(client.clone(), &settings.namespace, netbox, metrics.clone()),
             admission: Admission::default(),
             live: LiveSubnets::new(settings.subnet_grace),
             namespaces: BTreeSet::new(),
@@ -221,14 +228,7 @@ impl Reign {
 
     async fn drain(mut self) -> Ending {
         info!(under_way = self.tasks.len(), "stopping");
-        let all = async {
-            while let Some(done) = self.tasks.join_next().await {
-                match done {
-                    Ok(Done::Wrote { .. } | Done::Status { .. }) | Err(_) => {}
-                    Ok(Done::Answered { .. } | Done::GaveBack { .. }) => {}
-                }
-            }
-        };
+        let all = async { while self.tasks.join_next().await.is_some() {} };
         match timeout(DRAIN, all).await {
             Ok(()) => Ending::Clean,
             Err(_) => Ending::Unclean,

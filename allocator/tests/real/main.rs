@@ -1,5 +1,7 @@
 //! The allocator as a program, on the real API server, with the shipped rights.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
 #[path = "../common/mod.rs"]
 mod common;
 

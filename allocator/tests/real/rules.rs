@@ -135,7 +135,7 @@ async fn shared_addresses() -> Result<()> {
         async move {
             let annotations = [("service-group", "sharing"), ("allow-shared-ip", "k")];
             c.service_with(key, &annotations, |s| {
-                s.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = port
+                s.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = port;
             })
             .await
         }
@@ -224,7 +224,7 @@ async fn the_deprecated_field_is_honoured_with_a_warning() -> Result<()> {
     c.namespace("oldfield").await?;
     c.group("oldfield", v4("10.8.0.10-10.8.0.20", "10.8.0.0/24")).await?;
     c.service_with("oldfield/a", &[], |s| {
-        s.spec.as_mut().unwrap().load_balancer_ip = Some("10.8.0.18".into())
+        s.spec.as_mut().unwrap().load_balancer_ip = Some("10.8.0.18".into());
     })
     .await?;
     c.has("oldfield/a", &["10.8.0.18"]).await?;

@@ -51,7 +51,13 @@ pub fn groups(groups: &Groups<'_>, found: &mut Vec<Finding>) {
         let file = origin.map_or("", |(origin, _)| &origin.file);
         let Overlap { field, with, shared, .. } = &overlap;
         let message = format!("shares {shared} with ServiceGroup {with}: this group is refused");
-        found.push(finding(Level::Error, format!("ServiceGroup {name}"), &format!("{field}.pool"), message, file));
+        found.push(finding(
+            Level::Error,
+            format!("ServiceGroup {name}"),
+            &format!("{field}.pool"),
+            message,
+            file,
+        ));
     }
     namespaces(groups, found);
 }
@@ -98,7 +104,9 @@ pub fn reach(groups: &Groups<'_>, leases: &[LeaseFacts], found: &mut Vec<Finding
             let message = match (range.served_by(&subnets), touched) {
                 (true, _) => continue,
                 (false, true) => format!("only a part of {span} lies in a subnet that a node advertises"),
-                (false, false) => format!("no node advertises a subnet that contains {span}: nobody can announce it"),
+                (false, false) => {
+                    format!("no node advertises a subnet that contains {span}: nobody can announce it")
+                }
             };
             let object = format!("ServiceGroup {}", config.key);
             found.push(finding(Level::Warning, object, range.field(), message, &origin.file));

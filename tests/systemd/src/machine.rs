@@ -9,6 +9,8 @@
 //! the test ends. The lab kills what runs inside its namespaces, so also the container.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,19 +26,25 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Where the packages are inside.
 pub const PACKAGES: &str = "/packages";
 
-/// Joins a cgroup in every hierarchy there is, mounts the root, becomes nspawn.
+/// Joins a cgroup in every hierarchy there is, mounts the root, runs nspawn; again for
+/// as long as it ends with the status that means "reboot".
 const START: &str = r#"
 for group in "$@"; do mkdir -p "$group"; echo $$ >"$group/cgroup.procs"; done
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$DIR/upper,workdir=$DIR/work" "$DIR/root"
-exec systemd-nspawn --quiet --directory="$DIR/root" --register=no --keep-unit --machine="$MACHINE" \
-    --network-namespace-path="$NETNS" --capability=CAP_NET_ADMIN,CAP_NET_RAW --console=pipe \
-    --bind-ro="$PACKAGES:/packages" --boot
+status=133
+while [ "$status" = 133 ]; do
+    status=0
+    systemd-nspawn --quiet --directory="$DIR/root" --register=no --keep-unit --machine="$MACHINE" \
+        --network-namespace-path="$NETNS" --capability=CAP_NET_ADMIN,CAP_NET_RAW --console=pipe \
+        --bind-ro="$PACKAGES:/packages" --boot || status=$?
+done
+exit "$status"
 "#;
 
 #[derive(Debug)]
 pub struct Machine {
     node: Node,
-    nspawn: Process,
+    shell: Process,
     groups: Vec<PathBuf>,
 }
 
@@ -69,8 +77,8 @@ impl Machine {
             .env("NETNS", format!("/run/netns/{netns}"))
             .env("PACKAGES", packages)
             .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1");
-        let nspawn = node.spawn("nspawn", command)?;
-        Ok(Self { node, nspawn, groups })
+        let shell = node.spawn("nspawn", command)?;
+        Ok(Self { node, shell, groups })
     }
 
     pub fn node(&self) -> &Node {
@@ -83,9 +91,18 @@ impl Machine {
 
     /// Its PID 1, as this host numbers it; another one after each reboot.
     pub fn init(&self) -> Option<u32> {
-        let pid = self.nspawn.pid();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+        // Once it has ended, its number may be somebody else's.
+        self.shell.is_running().then_some(())?;
+        let nspawn = child(self.shell.pid().as_raw().try_into().ok()?)?;
+        child(nspawn).filter(|init| self.is_inside(*init))
+    }
+
+    /// Whether a process lives in this machine's network. Numbers of processes are used
+    /// again quickly, and what is found by number may be signalled.
+    fn is_inside(&self, pid: u32) -> bool {
+        let own = fs::metadata(format!("/run/netns/{}", self.node.netns().name()));
+        let its = fs::metadata(format!("/proc/{pid}/ns/net"));
+        matches!((own, its), (Ok(own), Ok(its)) if (own.dev(), own.ino()) == (its.dev(), its.ino()))
     }
 
     pub fn wait_up(&self) -> Result<()> {
@@ -122,7 +139,9 @@ impl Machine {
             .env_clear()
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .envs([("HOME", "/root"), ("LC_ALL", "C"), ("DEBIAN_FRONTEND", "noninteractive")])
-            .envs(variables.iter().copied());
+            .envs(variables.iter().copied())
+            // A "kill 0" in there must not reach us.
+            .process_group(0);
         let done = command.output().context("running nsenter")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if !done.status.success() {
@@ -150,10 +169,13 @@ impl Machine {
     /// Waits until the daemon is ready and has another process than `old`.
     pub fn wait_ready(&self, old: u32, within: Duration) -> Result<u32> {
         self.until("purelbd is ready", within, || {
-            let seen = || -> Result<(String, u32)> { Ok((self.property("ActiveState")?, self.main_pid()?)) };
-            match seen() {
-                Ok((state, pid)) if state == "active" && pid != old => Ok(pid),
-                other => Err(format!("{other:?}")),
+            // In one look: between two of them the process may go.
+            let seen = self.sh("systemctl show -p MainPID -p ActiveState purelbd.service");
+            let seen = seen.map_err(|error| format!("{error:#}"))?;
+            let value = |key: &str| seen.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+            match (value("ActiveState="), value("MainPID=").parse()) {
+                ("active", Ok(pid)) if pid != 0 && pid != old => Ok(pid),
+                _ => Err(seen),
             }
         })
     }
@@ -189,7 +211,7 @@ impl Machine {
                     "{}: {what}: not within {within:?}; last seen: {state}\njournal:\n{}\nconsole:\n{}",
                     self.name(),
                     self.journal(),
-                    self.nspawn.log()
+                    self.shell.log()
                 ),
                 Err(_) => std::thread::sleep(LOOK_AGAIN),
             }
@@ -206,10 +228,16 @@ impl Drop for Machine {
         if let Some(init) = self.init().and_then(|pid| i32::try_from(pid).ok()) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(init), nix::sys::signal::SIGKILL);
         }
-        let _ = self.nspawn.wait(Duration::from_secs(5));
-        let _ = self.nspawn.kill();
+        let _ = self.shell.wait(Duration::from_secs(5));
+        let _ = self.shell.kill();
         self.groups.iter().for_each(|group| remove_group(group));
     }
+}
+
+/// The first child of a process.
+fn child(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
 }
 
 /// Hierarchies systemd needs a place of its own in.
