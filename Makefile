@@ -11,6 +11,7 @@ build:
 
 demo: ## three nodes, a client, a Service; a drain and a crash, explained
 	tests/setup.sh build test
+	cargo build --locked --quiet --release -p purelbd -p purelbctl -p purelb-allocator -p purelb-demo
 	KEEP=$(KEEP) cargo run --locked --quiet --release -p purelb-demo
 
 test: ## everything, with a summary line per suite
@@ -20,7 +21,7 @@ test-fast: ## unit, property and simulation tests
 	tests/run.sh unit sim
 
 sim: ## more simulated clusters: make sim SECONDS=600
-	cargo run --locked --quiet --release -p purelb-sim -- --seconds $(SECONDS)
+	cargo run --locked --quiet --profile sim -p purelb-sim -- --seconds $(SECONDS)
 
 bench: ## figures beside the plain way, and ratios
 	cargo bench --locked -p purelb-core

@@ -2,12 +2,14 @@
 # Installs what the build and the tests need and this machine lacks. Prints nothing
 # when all is there.
 #
-#   tests/setup.sh [build|test|deny|docs]...    default: build test
+#   tests/setup.sh [build|test|package|systemd|deny|docs]...    default: build test
 set -euo pipefail
 
 declare -A packages=(
     [build]="gcc libc6-dev pkg-config libsystemd-dev"
     [test]="iproute2 nftables procps util-linux"
+    [package]="dpkg-dev lintian rpm rpmlint"
+    [systemd]="systemd systemd-container mmdebstrap dpkg-dev rpm util-linux"
 )
 cache=${PURELB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/purelb}
 
@@ -61,9 +63,9 @@ command -v cargo >/dev/null || fail "no Rust compiler found; install Rust 1.95 o
 (($#)) || set -- build test
 for purpose in "$@"; do
     case $purpose in
-    build | test) install_packages "${packages[$purpose]}" ;;
+    build | test | package | systemd) install_packages "${packages[$purpose]}" ;;
     deny) install_tool cargo-deny 0.20.2 ;;
     docs) install_grpc_clients ;;
-    *) fail "unknown purpose '$purpose': use build, test, deny or docs" ;;
+    *) fail "unknown purpose '$purpose': use build, test, package, systemd, deny or docs" ;;
     esac
 done

@@ -4,6 +4,7 @@
 //! as plain facts with the time they were seen, and decisions go out as effects.
 
 mod agents;
+pub mod allocation;
 mod announce;
 pub mod config;
 pub mod election;

@@ -35,6 +35,8 @@ pub struct Member {
     /// Heard of since we look: not merely found in a first listing, which may be the
     /// Lease of a node that died long ago.
     heard: bool,
+    /// Since when this instance writes it, as far as we saw.
+    since: Mono,
 }
 
 impl Member {
@@ -57,6 +59,12 @@ impl Member {
 
     pub fn heard(&self) -> bool {
         self.heard
+    }
+
+    /// Until then it may believe in peers that died before it started: it found their
+    /// Leases when it looked first, and has to wait for them to expire.
+    pub fn knows_all_from(&self) -> Mono {
+        self.since + self.lasts
     }
 }
 
@@ -87,13 +95,16 @@ impl Membership {
         let lasts = duration_of(&facts);
         let node = facts.node.clone();
         let Some(known) = self.members.get_mut(&node) else {
-            let member = Member { facts, seen: now, lasts, heard: event };
+            let member = Member { facts, seen: now, lasts, heard: event, since: now };
             self.expiries.insert((member.expires(), node.clone()));
             self.members.insert(node, member);
             return;
         };
         self.expiries.remove(&(known.expires(), node.clone()));
         let renewed = known.facts.renewal != facts.renewal || known.facts.instance != facts.instance;
+        if known.facts.instance != facts.instance {
+            known.since = now;
+        }
         known.facts = facts;
         if renewed {
             known.lasts = lasts;

@@ -164,6 +164,13 @@ impl OwnLease {
         Some(LeaseWrite { seq: self.seq, mode, content: wanted.clone(), timeout })
     }
 
+    /// Somebody waits for a write of ours to come back. Failures keep their pace.
+    pub fn hurry(&mut self, now: Mono) {
+        if !self.backing_off {
+            self.next = self.next.min(now);
+        }
+    }
+
     /// The answer to a write.
     pub fn answered(
         &mut self,
@@ -277,6 +284,13 @@ impl OwnLease {
     /// Our wish is the Lease's word.
     pub fn written(&self) -> Option<&LeaseContent> {
         self.written.as_ref()
+    }
+
+    /// Our Lease as the watch shows it, once it has shown a write of ours: then what
+    /// others wrote before has reached us as well.
+    pub fn confirmed(&self) -> Option<&LeaseFacts> {
+        let ours = self.hold == (Hold::Ours { echoed: true });
+        self.seen.as_ref().filter(|s| ours && s.instance.as_ref() == Some(&self.instance))
     }
 
     pub fn is_ours(&self) -> bool {

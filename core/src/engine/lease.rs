@@ -15,8 +15,12 @@ use super::{Engine, Stop};
 
 impl Engine {
     pub(super) fn own_lease_seen(&mut self, now: Mono, seen: Option<&LeaseFacts>) {
+        let confirmed = self.lease.confirmed().is_some();
         if let Some(outcome) = self.lease.observed(seen) {
             self.lease_outcome(now, outcome);
+        }
+        if confirmed != self.lease.confirmed().is_some() {
+            self.touch_all();
         }
     }
 
@@ -38,6 +42,7 @@ impl Engine {
                 self.fence.renewed(sent);
                 if self.fence_cause(now).is_none() {
                     self.extend_lifetimes(now);
+                    self.touch_missing();
                 }
             }
             Outcome::Failed { error } => {
@@ -124,10 +129,10 @@ impl Engine {
         }
     }
 
-    /// What we hold and have announced. Before the picture is whole: what the Lease
-    /// said before us, as far as the kernel still has it.
+    /// What we hold and have announced. Before the picture is whole, and before our first
+    /// write came back: what the Lease said before us, as far as the kernel still has it.
     fn announced_now(&self) -> BTreeSet<Vip> {
-        if self.unsynced.is_empty() {
+        if self.unsynced.is_empty() && self.lease.confirmed().is_some() {
             return self.announced.clone();
         }
         let before = self.lease.seen().and_then(|l| l.announced.clone()).unwrap_or_default();

@@ -11,6 +11,8 @@ mod vip;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
+
 use crate::agents::{Agents, Standing};
 use crate::announce::Announcer;
 use crate::config::EngineConfig;
@@ -23,6 +25,7 @@ use crate::kernel::Kernel;
 use crate::membership::{Member, Membership};
 use crate::own_lease::OwnLease;
 use crate::placement::Demands;
+use crate::reason::{Missing, Reason};
 use crate::snapshot::Counters;
 use crate::subnets::Subnets;
 use crate::time::Mono;
@@ -234,6 +237,20 @@ impl Engine {
         self.dirty.extend(self.vips.keys());
     }
 
+    /// What should be in the kernel and is not: a fence about to fall left it no time,
+    /// and a renewal has given it some.
+    fn touch_missing(&mut self) {
+        let missing = Reason::Pending { missing: Missing::Kernel };
+        self.dirty.extend(self.vips.iter().filter(|(_, s)| s.reason() == Some(&missing)).map(|(v, _)| *v));
+    }
+
+    fn announce_everything_again(&mut self) {
+        for (vip, state) in &mut self.vips {
+            state.announce_again(*vip, &mut self.announcer);
+        }
+        self.touch_all();
+    }
+
     fn kernel_spoke(&mut self, vip: Vip) {
         if let Some(state) = self.vips.get_mut(&vip) {
             state.kernel_spoke();
@@ -292,6 +309,11 @@ impl Engine {
                 }
                 let own = all.iter().find(|l| l.node == me).cloned();
                 self.members.replace(now, all);
+                // Somebody may have had an address of ours and let go of it, and we
+                // saw neither: its claim is what clients remember.
+                if self.unsynced.is_empty() {
+                    self.announce_everything_again();
+                }
                 self.own_lease_seen(now, own.as_ref());
             }
             Update::Set(facts) => {
@@ -346,11 +368,7 @@ impl Engine {
                 self.drain = Some(Drain { since, force });
             }
             Command::Undrain => self.drain = None,
-            Command::Resync => {
-                for (vip, state) in &mut self.vips {
-                    state.announce_again(*vip, &mut self.announcer);
-                }
-            }
+            Command::Resync => self.announce_everything_again(),
             Command::Shutdown { mode, since } => self.begin_stop(now, mode, since),
         }
         let me = self.config.node.clone();
@@ -400,7 +418,8 @@ impl Engine {
     fn check_members(&mut self, now: Mono) {
         let mut changed = std::mem::take(&mut self.members_dirty);
         changed.extend(self.members.take_expired(now));
-        changed.append(&mut self.doubtful);
+        let doubted = std::mem::take(&mut self.doubtful);
+        changed.extend(doubted.iter().cloned());
         let mut changes = Vec::new();
         for node in changed {
             let candidacy = self.candidacy(now, &node);
@@ -408,6 +427,10 @@ impl Engine {
                 && candidacy.is_some()
                 && self.members.get(&node).is_some_and(|m| !m.live(now))
             {
+                // A write of ours that comes back tells: not only when it is due.
+                if !doubted.contains(&node) {
+                    self.lease.hurry(now);
+                }
                 self.doubtful.insert(node.clone());
             }
             if self.candidacies.get(&node) == candidacy.as_ref() {
@@ -455,14 +478,17 @@ impl Engine {
     }
 
     /// Of our own subnets count those that the others know of and that are still
-    /// there: a gain counts once it is written, a loss at once (R8).
+    /// there: a gain counts once it is written and came back to us, a loss at once (R8).
     fn own_candidacy(&self, now: Mono) -> Option<Candidacy> {
         let written = self.lease.written()?;
+        let confirmed = self.lease.confirmed()?;
         let advertised = self.subnets.advertised(now);
-        let subnets = written.subnets.intersection(&advertised).copied().collect();
+        let known = |s: &&IpNet| written.subnets.contains(s) && confirmed.subnets.contains(s);
+        let subnets = advertised.iter().filter(known).copied().collect();
         // So with a drain that ended: until the Lease says so the others keep out
         // nobody but us, and we would be a second owner.
-        let eligible = !self.leaving() && written.draining.is_none() && self.in_service(&self.config.node);
+        let drained = written.draining.is_some() || confirmed.draining.is_some();
+        let eligible = !self.leaving() && !drained && self.in_service(&self.config.node);
         Some(Candidacy { subnets, eligible })
     }
 

@@ -261,6 +261,11 @@ impl Pools {
         self.ledger.of_service(service)
     }
 
+    /// A Service's hold on an address, if it has it.
+    pub fn claim_of(&self, service: &ObjectKey, ip: Vip) -> Option<&Claim> {
+        self.ledger.get(ip)?.holders().get(service)
+    }
+
     /// How many Services hold the address.
     pub fn references(&self, ip: Vip) -> usize {
         self.ledger.get(ip).map_or(0, |address| address.holders().len())

@@ -87,7 +87,7 @@ impl Access {
                     Some(path) => Kubeconfig::read_from(path)?,
                     None => Kubeconfig::read()?,
                 };
-                self.from_kubeconfig(&kubeconfig, context.as_deref()).await?
+                self.of_kubeconfig(&kubeconfig, context.as_deref()).await?
             }
             Credentials::Token { token_file, ca_file } => {
                 if self.servers.is_empty() {
@@ -108,7 +108,7 @@ impl Access {
         Ok(found)
     }
 
-    async fn from_kubeconfig(
+    async fn of_kubeconfig(
         &self,
         kubeconfig: &Kubeconfig,
         context: Option<&str>,

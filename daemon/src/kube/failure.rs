@@ -111,9 +111,8 @@ mod tests {
 
     #[test]
     fn patience_is_bounded_and_the_endpoint_is_blamed_for_its_own_errors_only() {
-        let mut status = Status { code: 429, ..Status::default() };
-        status.details =
-            Some(kube::core::response::StatusDetails { retry_after_seconds: 86_400, ..Default::default() });
+        let text = r#"{"code": 429, "details": {"retryAfterSeconds": 86400}}"#;
+        let status: Status = serde_json::from_str(text).expect("a status");
         let failure = Failure::of_status(429, &status);
         assert_eq!(failure.retry_after(), Some(MOST_PATIENCE));
         assert!(!failure.blames_the_endpoint());

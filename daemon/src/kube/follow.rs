@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::backoff::{Backoff, up_to};
 use super::failure::Failure;
-use super::kind::{Event, Item, Kind, Page, Read};
+use super::kind::{Event, Item, Kind, Page, Read, cut_annotations};
 use super::lane::Lane;
 use super::stream::{Lines, Next};
 use super::tuning::Tuning;
@@ -54,6 +54,8 @@ pub(crate) struct Follower<K: Kind> {
     /// For one page: grows while pages do not come in time, or a slow server would
     /// never be listed.
     patience: Duration,
+    /// The same for the beginning of a watch.
+    open_patience: Duration,
 }
 
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
@@ -73,8 +75,8 @@ impl<K: Kind> Follower<K> {
     pub(crate) fn new(kind: K, ground: Ground, relist: Arc<Notify>) -> Self {
         let backoff = Backoff::new(ground.tuning.backoff_least, ground.tuning.backoff_most);
         let (told, hasher) = (HashMap::new(), RandomState::new());
-        let patience = ground.tuning.list_timeout;
-        Self { kind, ground, relist, told, hasher, backoff, without_fields: false, patience }
+        let (patience, open_patience) = (ground.tuning.list_timeout, ground.tuning.open_timeout);
+        Self { kind, ground, relist, told, hasher, backoff, without_fields: false, patience, open_patience }
     }
 
     /// Until nobody takes inputs any more.
@@ -169,7 +171,7 @@ impl<K: Kind> Follower<K> {
                         return Ok(Err(Closed));
                     }
                     self.ground.lane.counters().lists.add();
-                    self.kind.listed();
+                    self.kind.listed(&seen);
                     return Ok(Ok(page.version));
                 }
             }
@@ -178,7 +180,8 @@ impl<K: Kind> Follower<K> {
 
     fn read(&mut self, item: Item<K::Object>) -> Option<(K::Key, Read<K::Facts>)> {
         match item {
-            Item::Object(object) => {
+            Item::Object(mut object) => {
+                cut_annotations(object.meta_mut());
                 let key = self.kind.key(object.meta())?;
                 let read = self.kind.read(&key, &object);
                 Some((key, read))
@@ -245,7 +248,7 @@ impl<K: Kind> Follower<K> {
         };
         let request = self.path().watch(&params, version);
         let request = request.map_err(|e| Failure::Unreadable(e.to_string()))?;
-        let by = Instant::now() + tuning.open_timeout;
+        let by = Instant::now() + self.open_patience;
         let way = self.ground.lane.way();
         let counters = self.ground.lane.counters();
         counters.requests.add();
@@ -268,8 +271,14 @@ impl<K: Kind> Follower<K> {
             Err(_) => Err(Failure::Timeout),
         };
         match opened {
-            Ok(response) => Ok(Lines::new(response.into_body())),
+            Ok(response) => {
+                self.open_patience = self.ground.tuning.open_timeout;
+                Ok(Lines::new(response.into_body()))
+            }
             Err(failure) => {
+                if failure == Failure::Timeout {
+                    self.open_patience = (self.open_patience * 2).min(MOST_PATIENCE);
+                }
                 self.ground.lane.failed(&way, &failure).await;
                 Err(failure)
             }
@@ -332,7 +341,9 @@ impl<K: Kind> Follower<K> {
         let event = Event::<K::Object>::parse(line);
         let meta = match &event {
             Event::Set(Item::Object(object)) => Some(object.meta()),
-            Event::Set(Item::Broken { meta, .. }) | Event::Gone(meta) | Event::Bookmark(meta) => Some(meta),
+            Event::Set(Item::Broken { meta, .. }) | Event::Gone(meta) | Event::Bookmark(meta) => {
+                Some(&**meta)
+            }
             Event::Error(_) | Event::Garbage(_) => None,
         };
         let reached = meta.and_then(|m| m.resource_version.clone()).filter(|v| !v.is_empty());
@@ -348,6 +359,7 @@ impl<K: Kind> Follower<K> {
             }
             Event::Gone(meta) => {
                 if let Some(key) = self.kind.key(&meta) {
+                    self.kind.gone(&key);
                     self.gone(key).await?;
                 }
             }

@@ -1,6 +1,7 @@
 //! What the follower needs to know of a kind of object, and how pages and events are
 //! read: one object that cannot be read is passed over, all others count.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
@@ -58,14 +59,17 @@ pub(crate) trait Kind: Send + 'static {
         std::future::ready(())
     }
 
-    /// After a complete listing was handed over.
-    fn listed(&mut self) {}
+    /// The object was deleted, whether or not it was told.
+    fn gone(&mut self, _key: &Self::Key) {}
+
+    /// After a complete listing, in which these were, was handed over.
+    fn listed(&mut self, _seen: &HashSet<Self::Key>) {}
 }
 
 /// One object of a page or an event.
 pub(crate) enum Item<T> {
     Object(T),
-    Broken { meta: ObjectMeta, error: String },
+    Broken { meta: Box<ObjectMeta>, error: String },
 }
 
 /// One page of a listing.
@@ -85,7 +89,7 @@ struct RawPage<T> {
 #[derive(Deserialize)]
 struct JustMeta {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: Box<ObjectMeta>,
 }
 
 impl<T: DeserializeOwned> Page<T> {
@@ -114,11 +118,25 @@ fn item<T: DeserializeOwned>(value: Value) -> Item<T> {
     }
 }
 
+/// All annotations of an object together may have this much.
+const LONGEST_ANNOTATION: usize = 256 << 10;
+
+/// No real server stores longer ones; whatever they are, reading them must not take
+/// the time that a renewal needs.
+pub(crate) fn cut_annotations(meta: &mut ObjectMeta) {
+    for text in meta.annotations.iter_mut().flat_map(|a| a.values_mut()) {
+        if text.len() > LONGEST_ANNOTATION {
+            text.truncate(text.floor_char_boundary(LONGEST_ANNOTATION));
+            text.shrink_to_fit();
+        }
+    }
+}
+
 /// One line of a watch.
 pub(crate) enum Event<T> {
     Set(Item<T>),
-    Gone(ObjectMeta),
-    Bookmark(ObjectMeta),
+    Gone(Box<ObjectMeta>),
+    Bookmark(Box<ObjectMeta>),
     Error(Box<kube::core::Status>),
     /// Not an event at all.
     Garbage(String),

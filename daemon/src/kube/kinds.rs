@@ -1,8 +1,8 @@
 //! The kinds a daemon follows, but for Services and EndpointSlices, which depend on
 //! each other (see `services`).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -12,12 +12,16 @@ use purelb_api::{LBNodeAgent, ServiceGroup, agent, group, lease, names, node};
 use purelb_core::facts::{AgentFacts, ConfigProblem, GroupFacts, LeaseFacts, NodeFacts};
 use purelb_core::facts::{Operator, Requirement, Selector};
 use purelb_core::io::{Input, Source, Update};
+use purelb_core::pools::Rules;
 use purelb_core::{NodeName, ObjectKey};
 
 use super::book::Book;
 use super::conditions::Conditions;
 use super::failure::clip;
 use super::kind::{Kind, Read};
+
+/// Which addresses are given is the allocator's decision; whatever it gave is announced.
+const ANY_ADDRESS: Rules = Rules { skip_last_octet: false, skip_subnet_edges: false, reserved: Vec::new() };
 
 pub(crate) fn object_key(meta: &ObjectMeta) -> Option<ObjectKey> {
     ObjectKey::of(meta.namespace.as_deref()?, meta.name.as_deref()?).ok()
@@ -74,7 +78,8 @@ impl Kind for Leases {
     fn read(&mut self, key: &NodeName, object: &Lease) -> Read<LeaseFacts> {
         lease::facts(object).map_or_else(
             |problem| {
-                tracing::warn!(node = %key, %problem, "Lease ignored");
+                // Whoever writes it may do so every second.
+                tracing::debug!(node = %key, %problem, "Lease ignored");
                 Read::Not
             },
             Read::Facts,
@@ -91,6 +96,21 @@ impl Kind for Leases {
 pub(crate) struct Groups {
     pub(crate) namespace: String,
     pub(crate) good: BTreeMap<String, GroupFacts>,
+    pub(crate) problems: Problems,
+}
+
+/// What is wrong with which group, for those who ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problems(Arc<Mutex<BTreeMap<String, ConfigProblem>>>);
+
+impl Problems {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ConfigProblem>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn all(&self) -> Vec<ConfigProblem> {
+        self.lock().values().cloned().collect()
+    }
 }
 
 impl Kind for Groups {
@@ -108,33 +128,47 @@ impl Kind for Groups {
     }
 
     fn read(&mut self, key: &String, object: &ServiceGroup) -> Read<GroupFacts> {
-        match group::parse(object, &purelb_core::pools::Rules::default()) {
+        match group::parse(object, &ANY_ADDRESS) {
             Ok(config) => {
+                self.problems.lock().remove(key);
                 let facts = config.facts();
                 self.good.insert(key.clone(), facts.clone());
                 Read::Facts(facts)
             }
-            Err(ConfigProblem { object, field, message }) => {
-                tracing::warn!(object = %object, field, message, "ServiceGroup rejected, the last good one stays");
-                Read::Keep
-            }
+            Err(problem) => self.reject(key, problem),
         }
+    }
+
+    fn unreadable(&mut self, key: &String, error: &str) -> Read<GroupFacts> {
+        let Ok(object) = ObjectKey::of(&self.namespace, key) else { return Read::Keep };
+        self.reject(key, ConfigProblem { object, field: "spec".to_owned(), message: clip(error) })
+    }
+
+    fn gone(&mut self, key: &String) {
+        self.good.remove(key);
+        self.problems.lock().remove(key);
+    }
+
+    fn listed(&mut self, seen: &HashSet<String>) {
+        self.good.retain(|key, _| seen.contains(key));
+        self.problems.lock().retain(|key, _| seen.contains(key));
     }
 
     fn last(&self, key: &String) -> Option<GroupFacts> {
         self.good.get(key).cloned()
     }
 
-    async fn before(&mut self, update: &Update<GroupFacts, String>) {
-        match update {
-            Update::All(all) => self.good = all.iter().map(|g| (g.name.clone(), g.clone())).collect(),
-            Update::Set(_) => {}
-            Update::Gone(key) => drop(self.good.remove(key)),
-        }
-    }
-
     fn input(update: Update<GroupFacts, String>) -> Input {
         Input::Groups(update)
+    }
+}
+
+impl Groups {
+    fn reject(&self, key: &str, problem: ConfigProblem) -> Read<GroupFacts> {
+        let ConfigProblem { object, field, message } = &problem;
+        tracing::warn!(%object, field, message, "ServiceGroup rejected, the last good one stays");
+        self.problems.lock().insert(key.to_owned(), problem);
+        Read::Keep
     }
 }
 
@@ -178,15 +212,16 @@ impl Kind for Agents {
         Read::Facts(AgentFacts { key: key.clone(), selector, config: Err(problem) })
     }
 
-    async fn before(&mut self, update: &Update<AgentFacts, ObjectKey>) {
-        match update {
-            Update::All(all) => self.selectors.retain(|key, _| all.iter().any(|a| a.key == *key)),
-            Update::Set(_) => {}
-            Update::Gone(key) => {
-                self.selectors.remove(key);
-                self.book.forget_agent(key);
-                self.conditions.gone(key);
-            }
+    fn gone(&mut self, key: &ObjectKey) {
+        self.selectors.remove(key);
+        self.book.forget_agent(key);
+        self.conditions.gone(key);
+    }
+
+    fn listed(&mut self, seen: &HashSet<ObjectKey>) {
+        let gone: Vec<ObjectKey> = self.selectors.keys().filter(|k| !seen.contains(*k)).cloned().collect();
+        for key in gone {
+            self.gone(&key);
         }
     }
 

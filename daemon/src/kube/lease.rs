@@ -21,10 +21,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::clock;
 use super::failure::Failure;
 use super::lane::Lane;
 use super::tuning::Tuning;
+use crate::clock;
 
 /// Rounds of looking and writing again within one write.
 const ROUNDS: usize = 4;

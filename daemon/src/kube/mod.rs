@@ -20,11 +20,10 @@
 pub mod access;
 mod backoff;
 mod book;
-mod clock;
 mod conditions;
 pub mod counters;
 mod events;
-pub mod failure;
+mod failure;
 mod follow;
 mod kind;
 mod kinds;
@@ -40,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use purelb_api::service::Classes;
+use purelb_core::facts::ConfigProblem;
 use purelb_core::io::{Event, Input, LeaseWrite, Source};
 use purelb_core::{IfName, InstanceId, NodeName, ObjectKey, Vip};
 use tokio::sync::{Notify, mpsc, watch};
@@ -53,6 +53,7 @@ use book::Book;
 use conditions::{ConditionWriter, Conditions};
 use follow::{Follower, Ground};
 use kind::Kind;
+use kinds::Problems;
 use lane::Lane;
 
 /// The engine has one write under way and gives it up before the next.
@@ -86,6 +87,7 @@ pub struct KubeHandle {
     events: mpsc::Sender<Event>,
     relists: BTreeMap<Source, Arc<Notify>>,
     counters: Arc<Counters>,
+    problems: Problems,
     _followers: JoinSet<()>,
     writers: JoinSet<()>,
 }
@@ -125,8 +127,9 @@ pub async fn start(config: KubeConfig, inputs: mpsc::Sender<Input>) -> Result<Ku
     writers.spawn(recorder.run(queue));
 
     let ground = Ground { lane: watches, inputs, tuning: config.tuning.clone() };
-    let (followers, relists) = follow_all(&config, &ground, &book, writes);
-    Ok(KubeHandle { lease, slots, events, relists, counters, _followers: followers, writers })
+    let problems = Problems::default();
+    let (followers, relists) = follow_all(&config, &ground, &book, writes, &problems);
+    Ok(KubeHandle { lease, slots, events, relists, counters, problems, _followers: followers, writers })
 }
 
 fn follow_all(
@@ -134,6 +137,7 @@ fn follow_all(
     ground: &Ground,
     book: &Arc<Book>,
     writes: Arc<Lane>,
+    problems: &Problems,
 ) -> (JoinSet<()>, BTreeMap<Source, Arc<Notify>>) {
     let sources = Source::ALL.into_iter().filter(|s| *s != Source::Kernel);
     let relists: BTreeMap<Source, Arc<Notify>> = sources.map(|s| (s, Arc::default())).collect();
@@ -145,8 +149,9 @@ fn follow_all(
     follow(&mut tasks, ground, &relists, || kinds::Nodes);
     let at = namespace.clone();
     follow(&mut tasks, ground, &relists, move || kinds::Leases { namespace: at.clone() });
-    let at = namespace.clone();
-    let groups = move || kinds::Groups { namespace: at.clone(), good: BTreeMap::new() };
+    let (at, said) = (namespace.clone(), problems.clone());
+    let groups =
+        move || kinds::Groups { namespace: at.clone(), good: BTreeMap::new(), problems: said.clone() };
     follow(&mut tasks, ground, &relists, groups);
     let seen_agents = book.clone();
     follow(&mut tasks, ground, &relists, move || kinds::Agents {
@@ -247,6 +252,11 @@ impl KubeHandle {
 
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
+    }
+
+    /// ServiceGroups that are wrong; those of LBNodeAgents the engine knows.
+    pub fn group_problems(&self) -> Vec<ConfigProblem> {
+        self.problems.all()
     }
 
     /// Takes no more, and waits until what is queued was tried, at most this long.

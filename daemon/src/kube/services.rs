@@ -168,7 +168,7 @@ impl Kind for Slices {
         Input::Endpoints(update)
     }
 
-    fn listed(&mut self) {
+    fn listed(&mut self, _seen: &HashSet<ObjectKey>) {
         self.covered.send_replace(Some(self.names.clone()));
     }
 }

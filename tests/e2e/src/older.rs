@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -21,7 +21,12 @@ pub struct OlderMember {
 
 impl OlderMember {
     /// `skew` is added to the clock it writes with.
-    pub async fn start(cluster: &Cluster<'_>, name: &str, subnets: &[&str], skew: Duration) -> Result<Self> {
+    pub async fn start(
+        cluster: &Cluster<'_>,
+        name: &str,
+        subnets: &[&str],
+        skew: SignedDuration,
+    ) -> Result<Self> {
         let (leases, lease) = (cluster.leases(), cluster.lease_name(name));
         let (node, subnets) = (cluster.node_name(name), subnets.join(","));
         renew(&leases, &lease, &node, &subnets, skew).await?;
@@ -43,7 +48,13 @@ impl Drop for OlderMember {
     }
 }
 
-async fn renew(leases: &Api<Lease>, name: &str, node: &str, subnets: &str, skew: Duration) -> Result<()> {
+async fn renew(
+    leases: &Api<Lease>,
+    name: &str,
+    node: &str,
+    subnets: &str,
+    skew: SignedDuration,
+) -> Result<()> {
     let at = Timestamp::now() + skew;
     let object = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

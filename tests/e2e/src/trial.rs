@@ -43,7 +43,8 @@ impl Trial {
     pub async fn until_answered_by(&self, fits: impl Fn(&str) -> bool) -> Result<()> {
         eventually("every address is answered by whom we expect", PATIENCE, || {
             let report = self.prober.report();
-            let owners: Vec<_> = self.vips.iter().map(|v| report.vip(*v).owner().map(str::to_owned)).collect();
+            let owners: Vec<_> =
+                self.vips.iter().map(|v| report.vip(*v).owner().map(str::to_owned)).collect();
             let good = owners.iter().all(|o| o.as_deref().is_some_and(&fits));
             async move { if good { Ok(()) } else { Err(owners) } }
         })
@@ -64,7 +65,8 @@ impl Trial {
     /// how long after the fault.
     pub async fn taken_over(&self, vip: IpAddr, from: &str) -> Result<(String, Duration)> {
         eventually(&format!("{vip} is taken over"), PATIENCE, || {
-            let found = taken(&self.kernel, vip, from, self.at).ok_or_else(|| format!("{:?}", self.timeline(vip)));
+            let found =
+                taken(&self.kernel, vip, from, self.at).ok_or_else(|| format!("{:?}", self.timeline(vip)));
             async { found }
         })
         .await
@@ -160,9 +162,9 @@ impl Cluster<'_> {
         let mut found = Vec::new();
         let segment = self.lab.segments().first().context("a lab with a segment")?;
         for net in &segment.nets {
-            let candidates = (100..u32::from(u16::MAX)).filter_map(|n| match net {
-                ipnet::IpNet::V4(net) => Some(IpAddr::V4((u32::from(net.network()) + n).into())),
-                ipnet::IpNet::V6(net) => Some(IpAddr::V6((u128::from(net.network()) + u128::from(n)).into())),
+            let candidates = (100..u32::from(u16::MAX)).map(|n| match net {
+                ipnet::IpNet::V4(net) => IpAddr::V4((u32::from(net.network()) + n).into()),
+                ipnet::IpNet::V6(net) => IpAddr::V6((u128::from(net.network()) + u128::from(n)).into()),
             });
             let won = candidates.filter(|ip| {
                 let key = ip.to_string();

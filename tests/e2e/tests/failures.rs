@@ -34,9 +34,11 @@ async fn held_by_a() -> Result<(Cluster<'static>, Vec<std::net::IpAddr>)> {
 
 async fn wait_for(time: Duration) -> Result<()> {
     let until = now() + time;
-    eventually("time passes", time + PATIENCE, || async move {
-        if now() >= until { Ok(()) } else { Err(()) }
-    })
+    eventually(
+        "time passes",
+        time + PATIENCE,
+        || async move { if now() >= until { Ok(()) } else { Err(()) } },
+    )
     .await
 }
 
@@ -115,7 +117,13 @@ async fn a_node_cut_off_from_the_api_withdraws_in_time() -> Result<()> {
     row(
         "API partition of one node",
         "withdrawn at the renew deadline, never two owners",
-        &format!("withdrawn after {}, taken after {}, gap {}; {}", millis(gone), millis(taken), millis(report.gap()), seen.timelines()?),
+        &format!(
+            "withdrawn after {}, taken after {}, gap {}; {}",
+            millis(gone),
+            millis(taken),
+            millis(report.gap()),
+            seen.timelines()?
+        ),
         gone <= RENEW_DEADLINE + Duration::from_millis(500) && seen.never_two()?,
     );
     let status: Vec<String> = cluster.daemon("a").told().into_iter().map(|(_, text)| text).collect();
@@ -132,7 +140,13 @@ async fn a_node_cut_off_from_the_api_withdraws_in_time() -> Result<()> {
     row(
         "API partition healed",
         "never a moment without an owner",
-        &format!("{} lost, {} without an owner; {} {}", report.lost(), millis(seen.no_owner()?), losses(&report, seen.at), seen.timelines()?),
+        &format!(
+            "{} lost, {} without an owner; {} {}",
+            report.lost(),
+            millis(seen.no_owner()?),
+            losses(&report, seen.at),
+            seen.timelines()?
+        ),
         report.lost() == 0 && seen.no_owner()? == Duration::ZERO,
     );
     Ok(())
@@ -168,7 +182,13 @@ async fn a_lost_carrier_moves_the_address_at_once() -> Result<()> {
     row(
         "carrier back",
         "no second owner: 0 lost, handed over",
-        &format!("{} lost, {} without an owner; {} {}", report.lost(), millis(seen.no_owner()?), losses(&report, seen.at), seen.timelines()?),
+        &format!(
+            "{} lost, {} without an owner; {} {}",
+            report.lost(),
+            millis(seen.no_owner()?),
+            losses(&report, seen.at),
+            seen.timelines()?
+        ),
         report.lost() == 0 && seen.no_owner()? == Duration::ZERO,
     );
 

@@ -43,7 +43,15 @@ async fn a_stop_hands_everything_over() -> Result<()> {
     row(
         "stop (systemctl stop, reboot)",
         "0 lost, client moved < 100 ms",
-        &format!("{} of {} lost, client moved after {}, ended after {}; {} {}", report.lost(), report.sent(), millis(client), millis(took), losses(&report, seen.at), seen.timelines()?),
+        &format!(
+            "{} of {} lost, client moved after {}, ended after {}; {} {}",
+            report.lost(),
+            report.sent(),
+            millis(client),
+            millis(took),
+            losses(&report, seen.at),
+            seen.timelines()?
+        ),
         report.lost() == 0 && client < Duration::from_millis(100),
     );
     assert_eq!(seen.no_owner()?, Duration::ZERO);
@@ -61,7 +69,13 @@ async fn a_stop_hands_everything_over() -> Result<()> {
     row(
         "a node joins and wins addresses",
         "0 lost, never without an owner",
-        &format!("{} of {} lost, {} without an owner; {}", report.lost(), report.sent(), millis(seen.no_owner()?), seen.timelines()?),
+        &format!(
+            "{} of {} lost, {} without an owner; {}",
+            report.lost(),
+            report.sent(),
+            millis(seen.no_owner()?),
+            seen.timelines()?
+        ),
         report.lost() == 0 && seen.no_owner()? == Duration::ZERO,
     );
 
@@ -102,7 +116,13 @@ async fn three_hundred_addresses_leave_one_node() -> Result<()> {
     row(
         "300 addresses leave one node",
         "0 lost",
-        &format!("{} of {} lost, all taken after {}, ended after {}", report.lost(), report.sent(), millis(taken), millis(ended)),
+        &format!(
+            "{} of {} lost, all taken after {}, ended after {}",
+            report.lost(),
+            report.sent(),
+            millis(taken),
+            millis(ended)
+        ),
         report.lost() == 0 && seen.no_owner()? == Duration::ZERO,
     );
     Ok(())
@@ -137,7 +157,13 @@ async fn an_upgrade_and_a_crash_move_nothing() -> Result<()> {
         row(
             case,
             "0 lost, no address moves",
-            &format!("{} of {} lost, ready again after {}; {}", report.lost(), report.sent(), millis(ready), seen.timelines()?),
+            &format!(
+                "{} of {} lost, ready again after {}; {}",
+                report.lost(),
+                report.sent(),
+                millis(ready),
+                seen.timelines()?
+            ),
             report.lost() == 0 && stayed,
         );
     }
@@ -150,7 +176,10 @@ async fn a_reload_takes_over_what_can_change() -> Result<()> {
     let lab = Lab::builder().segment("lan", ["192.0.2.0/24"]).node("a", ["lan"]);
     let cluster = Cluster::start(shared_plane().await?, lab).await?;
     let a = cluster.daemon("a");
-    std::fs::write(a.node.dir().join("purelbd.d/test.toml"), "[log]\nlevel = \"debug\"\n[handoff]\nlinger = \"100ms\"\n")?;
+    std::fs::write(
+        a.node.dir().join("purelbd.d/test.toml"),
+        "[log]\nlevel = \"debug\"\n[handoff]\nlinger = \"100ms\"\n",
+    )?;
     a.process().signal(Signal::SIGHUP)?;
     eventually("the reload is told", STOP_WITHIN, || {
         let told: Vec<String> = a.told().into_iter().map(|(_, text)| text).collect();

@@ -6,5 +6,7 @@
 pub mod controlplane;
 pub mod embedded;
 pub mod faults;
+pub mod ipam;
 pub mod lab;
+pub mod netbox;
 pub mod wait;

@@ -127,6 +127,10 @@ impl World {
         }
         let renewal = self.renewal_mark(node);
         let facts = facts_of(&name, &write.content, renewal.clone());
+        let deadline = self.setup.renew_deadline();
+        if self.nodes[node].last_applied.is_none_or(|at| at + deadline <= self.now) {
+            self.nodes[node].back_at = self.now;
+        }
         self.nodes[node].last_applied = Some(self.now);
         self.store_lease(node, facts, write.content.node_uid.clone());
         Ok(Renewed { renewal })

@@ -166,7 +166,8 @@ impl World {
             return;
         };
         let on_it = self.nodes[node].kernel.marked(vip).any(|a| a.facts.index == flap.index);
-        if on_it && flap.life == self.nodes[node].life && self.now > flap.from + MONITOR_LAG {
+        let blind = self.nodes[node].blind_until > flap.from;
+        if on_it && !blind && flap.life == self.nodes[node].life && self.now > flap.from + MONITOR_LAG {
             let words = format!("{vip} moves to {} while its link flaps", self.name(node));
             self.violate("R8", words);
         }
@@ -202,7 +203,12 @@ impl World {
             // for a moment. Once the winner has been the same for longer than any
             // view is old, nobody else may take the address.
             let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
-            let entitled = flux || truth.was_winner_since(node, from);
+            // Its other watches may still lag behind when the one of the Leases is back.
+            let missed = self.disturbed(node) && truth.objects_at >= self.trouble_since(node);
+            // The other had been fenced and is back: the newcomer may have counted it
+            // out before it heard of that.
+            let back = self.nodes[other].back_at >= from && self.nodes[other].back_at > 0;
+            let entitled = flux || missed || back || truth.was_winner_since(node, from);
             if added && !self.nodes[node].legacy && !entitled {
                 let words = format!(
                     "{} takes {} while {} has it, and was not its winner in the last {} s",
@@ -221,11 +227,20 @@ impl World {
         if self.truth.pairs.get(&(v, a, b)) != Some(&since) {
             return;
         }
-        let bound = if self.disturbed(a) || self.disturbed(b) {
+        let mut bound = if self.disturbed(a) || self.disturbed(b) {
             self.setup.renew_deadline() + HANDOFF_DEADLINE + HANDOFF_SLACK + 1500 * MS
         } else {
             HANDOFF_DEADLINE + HANDOFF_SLACK
         };
+        // Nothing is given to a peer not heard of since the start, and one that just
+        // started itself gets the time it needs to know who is dead.
+        let young = |n: usize| {
+            let process = self.nodes[n].process.as_ref();
+            process.is_some_and(|p| p.started + self.setup.duration() + bound > since)
+        };
+        if young(a) || young(b) {
+            bound += self.setup.duration();
+        }
         if self.now < since + bound {
             let ev = Ev::PairCheck { vip: v, a, b, since };
             self.queue.push(since + bound, ev);
@@ -322,7 +337,10 @@ impl World {
         let truth = &self.truth.vips[v];
         let steady = truth.winner == Some(node)
             && truth.history.back().is_some_and(|(since, _)| since + VIEW_LAG < removed);
-        let runs = self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_none());
+        // One that just started may wait for the Leases of the dead to expire.
+        let duration = self.setup.duration();
+        let process = self.nodes[node].process.as_ref();
+        let runs = process.is_some_and(|p| p.stopping.is_none() && p.started + duration + VIEW_LAG < removed);
         if steady && runs && !self.disturbed(node) && truth.holds[node].is_none() {
             let words = format!(
                 "{} was removed from {} by hand and is not back after {} ms",

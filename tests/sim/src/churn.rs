@@ -49,9 +49,9 @@ impl World {
         };
         self.log(|_| format!("api: Service {service:?}"));
         self.api.services.insert(service.key.clone(), service.clone());
-        let key = service.key.clone();
+        let (key, vips) = (service.key.clone(), service.vips.clone());
         self.publish(Source::Services, &Input::Services(Update::Set(service)));
-        self.refresh_truth();
+        self.objects_changed(Some(&vips));
         // Slices follow their Service.
         if self.now == 0 {
             self.set_endpoints(&key, 0);
@@ -62,9 +62,9 @@ impl World {
     }
 
     pub fn set_endpoints(&mut self, service: &ObjectKey, part: u64) {
-        if !self.api.services.contains_key(service) {
+        let Some(vips) = self.api.services.get(service).map(|s| s.vips.clone()) else {
             return;
-        }
+        };
         let mut nodes = BTreeSet::new();
         for n in 0..self.nodes.len() {
             if self.rng.percent(45) {
@@ -76,7 +76,7 @@ impl World {
         self.log(|_| format!("api: {facts:?}"));
         self.api.endpoints.insert(slice, facts.clone());
         self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Set(facts)));
-        self.refresh_truth();
+        self.objects_changed(Some(&vips));
     }
 
     pub fn change_service(&mut self) {
@@ -89,11 +89,11 @@ impl World {
             (0..4, _) | (_, None) => self.create_service(),
             (4..7, Some(service)) => {
                 self.log(|_| format!("api: Service {service} deleted"));
-                self.api.services.remove(&service);
+                let vips = self.api.services.remove(&service).map(|s| s.vips);
                 self.publish(Source::Services, &Input::Services(Update::Gone(service.clone())));
                 let after = self.rng.range(100 * MS, SEC);
                 self.plan(after, What::CollectSlices(service));
-                self.refresh_truth();
+                self.objects_changed(vips.as_ref());
             }
             (roll, Some(service)) => {
                 let Some(object) = self.api.services.get_mut(&service) else {
@@ -104,10 +104,11 @@ impl World {
                 } else {
                     object.prefer_endpoints = !object.prefer_endpoints;
                 }
+                let vips = object.vips.clone();
                 let input = Input::Services(Update::Set(object.clone()));
                 self.log(|_| format!("api: {input:?}"));
                 self.publish(Source::Services, &input);
-                self.refresh_truth();
+                self.objects_changed(Some(&vips));
             }
         }
     }

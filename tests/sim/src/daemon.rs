@@ -32,7 +32,7 @@ impl World {
         self.mutate_config(&mut config);
         let engine = Engine::new(config);
         self.log(|w| format!("{} starts as instance {life}", w.nodes[node].name));
-        self.nodes[node].process = Some(Process::new(engine, instance));
+        self.nodes[node].process = Some(Process::new(engine, instance, self.now));
         for source in WATCHED {
             self.false_listing(node, source);
             let after = self.rng.below(80 * MS);

@@ -210,7 +210,7 @@ impl World {
                 let name = self.nodes[node].name.clone();
                 if self.api.nodes.remove(&name).is_some() {
                     self.publish(Source::Nodes, &Input::Nodes(Update::Gone(name)));
-                    self.refresh_truth();
+                    self.objects_changed(None);
                     let collect = self.rng.range(100 * MS, 2 * SEC);
                     let uid = self.nodes[node].uid.clone();
                     self.plan(collect, What::CollectLease(node, uid));
@@ -248,7 +248,7 @@ impl World {
         };
         self.api.nodes.insert(name, facts.clone());
         self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
-        self.refresh_truth();
+        self.objects_changed(None);
     }
 
     pub fn set_vouched(&mut self, node: usize, out: bool) {
@@ -259,7 +259,7 @@ impl World {
             facts.out_of_service = out;
             let input = Input::Nodes(Update::Set(facts.clone()));
             self.publish(Source::Nodes, &input);
-            self.refresh_truth();
+            self.objects_changed(None);
         }
     }
 

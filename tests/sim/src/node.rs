@@ -38,8 +38,11 @@ pub struct Node {
     pub mute: bool,
     /// When the API last applied a write of its Lease by its own process.
     pub last_applied: Option<T>,
+    /// When it last came back after having been fenced.
+    pub back_at: T,
     pub run_out_planned: bool,
     pub disturbed_until: T,
+    pub trouble_since: T,
     /// Its picture of its own kernel may be old until then.
     pub blind_until: T,
     /// Restarted on purpose and in time: nothing of it may move until then.
@@ -77,6 +80,7 @@ pub struct Process {
     pub second: T,
     pub steps: u32,
     pub idle_wakes: u32,
+    pub started: T,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +103,7 @@ pub const WATCHED: [Source; 6] = [
 ];
 
 impl Process {
-    pub fn new(engine: Engine, instance: InstanceId) -> Self {
+    pub fn new(engine: Engine, instance: InstanceId, started: T) -> Self {
         Self {
             engine: Box::new(engine),
             instance,
@@ -119,6 +123,7 @@ impl Process {
             second: 0,
             steps: 0,
             idle_wakes: 0,
+            started,
         }
     }
 

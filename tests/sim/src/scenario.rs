@@ -8,7 +8,7 @@ use purelb_core::io::Command;
 
 use crate::actions::What;
 use crate::kernel::{ETH0, ETH1, Kernel};
-use crate::node::{Node, WATCHED};
+use crate::node::Node;
 use crate::queue::{Ev, MS, SEC, T};
 use crate::setup::{Layout, v4_subnet, v6_subnet};
 use crate::truth::node_name;
@@ -44,8 +44,10 @@ impl World {
                 overrun: false,
                 mute: false,
                 last_applied: None,
+                back_at: 0,
                 run_out_planned: false,
                 disturbed_until: 0,
+                trouble_since: 0,
                 blind_until: 0,
                 keeps_until: 0,
                 legacy: node < self.setup.legacy,
@@ -168,6 +170,10 @@ impl World {
         self.api.outage = false;
         self.api.slow = 0;
         self.api.errors = 0;
+        for node in 0..self.nodes.len() {
+            self.nodes[node].cut = false;
+            self.reconnect(node);
+        }
         self.repair_agents();
         let now = self.now;
         for node in 0..self.nodes.len() {
@@ -183,7 +189,6 @@ impl World {
 
     fn heal_node(&mut self, node: usize) {
         let n = &mut self.nodes[node];
-        n.cut = false;
         n.refuses = None;
         n.mute = false;
         n.flap = None;
@@ -212,9 +217,6 @@ impl World {
         }
         if self.nodes[node].process.as_ref().is_some_and(|p| p.paused) {
             self.resume(node);
-        }
-        for source in WATCHED {
-            self.resume_watch(node, source);
         }
         // An instance whose Lease another one took is restarted by its operator.
         let name = self.nodes[node].name.clone();

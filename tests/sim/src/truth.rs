@@ -33,6 +33,8 @@ pub struct VipTruth {
     /// Who was best since when; kept for as long as a view may be old.
     pub history: VecDeque<(T, Option<usize>)>,
     pub eligible_since: Option<T>,
+    /// When an object other than a Lease last changed who may hold it.
+    pub objects_at: T,
     pub holds: [Option<Hold>; MOST_NODES],
     /// When this node last had it usable.
     pub last_usable: [Option<T>; MOST_NODES],
@@ -69,6 +71,7 @@ impl Truth {
                 winner: None,
                 history: VecDeque::from([(0, None)]),
                 eligible_since: None,
+                objects_at: 0,
                 holds: [None; MOST_NODES],
                 last_usable: [None; MOST_NODES],
                 excused_until: 0,
@@ -127,15 +130,18 @@ impl World {
             .collect()
     }
 
-    fn wish(&self, vip: Vip) -> Wish {
+    /// May this node have an address of a remote pool? `None`: nobody asks for it.
+    pub fn remote_wanted(&self, node: usize, vip: Vip) -> Option<bool> {
+        let wish = self.wish(vip, PoolType::Remote);
+        let name = &self.nodes[node].name;
+        wish.wanted.then(|| wish.only.is_none_or(|only| only.contains(name)))
+    }
+
+    fn wish(&self, vip: Vip, pool: PoolType) -> Wish {
         let mut wish = Wish::default();
         let mut any = BTreeSet::new();
-        let mut sharers: Vec<_> = self
-            .api
-            .services
-            .values()
-            .filter(|s| s.vips.contains(&vip) && s.pool == PoolType::Local)
-            .collect();
+        let mut sharers: Vec<_> =
+            self.api.services.values().filter(|s| s.vips.contains(&vip) && s.pool == pool).collect();
         wish.wanted = !sharers.is_empty();
         // A Service without endpoints does not take the address from its sharers.
         if sharers.len() > 1 {
@@ -193,7 +199,7 @@ impl World {
     /// Best first. `wanted` = false: no Service has it.
     pub fn candidates(&self, vip: usize) -> (bool, Vec<usize>) {
         let truth = &self.truth.vips[vip];
-        let wish = self.wish(truth.vip);
+        let wish = self.wish(truth.vip, PoolType::Local);
         if !wish.wanted {
             return (false, Vec::new());
         }
@@ -208,6 +214,17 @@ impl World {
         }
         nodes.sort_by_key(|n| truth.scores[*n]);
         (true, nodes)
+    }
+
+    /// A Service, an endpoint or a Node changed; `None`: it concerns every address.
+    pub fn objects_changed(&mut self, vips: Option<&BTreeSet<Vip>>) {
+        let now = self.now;
+        for truth in &mut self.truth.vips {
+            if vips.is_none_or(|some| some.contains(&truth.vip)) {
+                truth.objects_at = now;
+            }
+        }
+        self.refresh_truth();
     }
 
     /// After anything that can change who should hold what.

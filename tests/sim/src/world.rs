@@ -63,6 +63,7 @@ pub struct World {
     pub stats: Stats,
     pub violation: Option<Violation>,
     pub disturbed_until: T,
+    trouble_since: T,
     pub config_changed: T,
     /// Actions planned in an earlier cycle are void.
     pub epoch: u64,
@@ -84,6 +85,7 @@ impl World {
             stats: Stats::default(),
             violation: None,
             disturbed_until: 0,
+            trouble_since: 0,
             config_changed: 0,
             epoch: 0,
             serial: 0,
@@ -165,16 +167,31 @@ impl World {
     /// Trouble on one node until then.
     pub fn disturb(&mut self, node: usize, until: T) {
         let until = until + self.margin();
+        let now = self.now;
         let node = &mut self.nodes[node];
+        if now >= node.disturbed_until {
+            node.trouble_since = now;
+        }
         node.disturbed_until = node.disturbed_until.max(until);
     }
 
     pub fn disturb_all(&mut self, until: T) {
+        if self.now >= self.disturbed_until {
+            self.trouble_since = self.now;
+        }
         self.disturbed_until = self.disturbed_until.max(until + self.margin());
     }
 
     pub fn disturbed(&self, node: usize) -> bool {
         self.now < self.disturbed_until || self.now < self.nodes[node].disturbed_until
+    }
+
+    /// Since when this node may have missed things.
+    pub fn trouble_since(&self, node: usize) -> T {
+        let own = &self.nodes[node];
+        let own_since = if self.now < own.disturbed_until { own.trouble_since } else { self.now };
+        let all_since = if self.now < self.disturbed_until { self.trouble_since } else { self.now };
+        own_since.min(all_since)
     }
 
     pub fn node_count(&self) -> usize {
@@ -207,7 +224,7 @@ impl World {
             if !watch.connected {
                 continue;
             }
-            if watch.stalled || cut || held {
+            if watch.stalled || cut || held || !watch.backlog.is_empty() {
                 watch.backlog.push(input.clone());
                 continue;
             }

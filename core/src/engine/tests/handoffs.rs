@@ -47,12 +47,13 @@ fn who_gives_an_address_away_announces_it_no_more() {
 #[test]
 fn a_peer_that_never_confirms_is_decided_by_the_deadline() {
     let (mut world, ip) = joined();
-    for _ in 0..5 {
+    // For the length of its Lease a new peer may not know that it won.
+    for _ in 0..15 {
         world.ms(990);
         world.peer("peer", &[]);
     }
     assert!(world.holds(&ip));
-    world.ms(100);
+    world.ms(250);
     assert!(!world.holds(&ip));
     assert_eq!(world.engine.snapshot(world.now).counters.handoffs_timed_out, 1);
 }
@@ -153,4 +154,18 @@ fn endpoints_restrict_who_may_win() {
     assert!(world.holds(&ip));
     world.feed(Input::Endpoints(Update::Set(slice("peer"))));
     assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
+}
+
+#[test]
+fn whether_a_silent_peer_is_dead_is_found_out_at_once() {
+    let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
+    let ip = world.address_won_by("peer", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.ms(5_000);
+    world.peer("peer", &[&ip]);
+    // Our own renewals go out at 3.3 s steps, whatever the peer's expiry is.
+    world.ms(9_999);
+    assert!(!world.holds(&ip));
+    world.ms(1);
+    assert!(world.holds(&ip), "not with our next renewal, which may be seconds away");
 }

@@ -1,0 +1,107 @@
+//! The allocator: gives Services of type LoadBalancer their addresses, for ever.
+//!
+//! Every decision is made in `purelb_core::allocation`; this crate watches, writes and
+//! retries. Replicas elect a leader over a Lease (`leader`); only the leader allocates
+//! (`reign`), and it starts from what the Services themselves say. There is no other
+//! memory, so a restart forgets nothing.
+
+pub mod clock;
+pub mod config;
+mod groups;
+pub mod http;
+pub mod leader;
+pub mod metrics;
+pub mod patch;
+pub mod providers;
+pub mod read;
+mod reign;
+mod writer;
+
+use kube::Client;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use config::Settings;
+use http::Health;
+use leader::Candidate;
+use metrics::Metrics;
+use reign::{Ending, Means, Reign};
+
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Settings(#[from] config::SettingsError),
+    #[error("--namespace: {0}")]
+    Namespace(#[from] purelb_core::IdError),
+    #[error("cannot serve metrics on {address}: {source}")]
+    Metrics { address: std::net::SocketAddr, source: std::io::Error },
+}
+
+/// A running allocator, as main and the tests start it.
+pub struct Allocator {
+    pub metrics: Metrics,
+    pub health: Health,
+    /// Where metrics and probes are served.
+    pub address: std::net::SocketAddr,
+    settings: Settings,
+    netbox: providers::NetboxAccess,
+    client: Client,
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Allocator {
+    /// Checks the settings and serves metrics and probes; `run` does the rest.
+    pub async fn start(
+        settings: Settings,
+        client: Client,
+        stop: &CancellationToken,
+    ) -> Result<Self, RunError> {
+        settings.check()?;
+        let netbox = settings.netbox()?;
+        let (metrics, health) = (Metrics::new(), Health::default());
+        let address = settings.metrics_address;
+        let served = http::serve(address, metrics.clone(), health.clone(), stop.clone()).await;
+        let address = served.map_err(|source| RunError::Metrics { address, source })?;
+        Ok(Self { metrics, health, address, settings, netbox, client })
+    }
+
+    /// Stands by, leads, and stands by again, until told to stop.
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), RunError> {
+        loop {
+            self.health.set(false, false);
+            self.metrics.leader(false);
+            let candidate = Candidate::new(self.client.clone(), &self.settings);
+            let looked = || self.health.set(false, true);
+            let mut term = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                term = candidate.win(looked) => term,
+            };
+            self.metrics.leader(true);
+            let means = Means {
+                client: self.client.clone(),
+                netbox: self.netbox.clone(),
+                metrics: self.metrics.clone(),
+                health: self.health.clone(),
+            };
+            let reign = Reign::new(&self.settings, means, &term, candidate.identity())?;
+            let ending = tokio::select! {
+                ending = Box::pin(reign.run(stop.clone())) => Some(ending),
+                () = candidate.keep(&mut term) => None,
+            };
+            match ending {
+                Some(Ending::Clean) => candidate.resign(&term).await,
+                Some(Ending::Unclean) | None => warn!("not the leader any more"),
+            }
+            if stop.is_cancelled() {
+                info!("stopped");
+                return Ok(());
+            }
+        }
+    }
+}

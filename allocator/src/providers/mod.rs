@@ -1,0 +1,188 @@
+//! Address books of others: NetBox, and providers of the operator's own over gRPC.
+//!
+//! One trait for both. Ranges kept in the cluster need no IO and are decided in
+//! `purelb_core::pools`; what is asked for here is the same `Question`.
+
+mod external;
+mod netbox;
+mod rest;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kube::Client;
+use purelb_api::group::{GroupConfig, Source};
+use purelb_core::allocation::Question;
+use purelb_core::pools::GroupName;
+use purelb_core::{Mono, ObjectKey, Vip};
+use rustls::pki_types::CertificateDer;
+use thiserror::Error;
+
+use crate::clock;
+use crate::metrics::Metrics;
+use external::External;
+use netbox::{Netbox, Token};
+
+/// A provider that failed is left alone for this long; whoever asks in between gets
+/// the same answer, so that a thousand Services do not each wait for its timeout.
+const REST: Duration = Duration::from_secs(2);
+
+/// Why a provider gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProviderError {
+    /// It understood and said no.
+    #[error("{0}")]
+    Refused(String),
+    /// It could not be asked.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// How full a provider's pool is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderStats {
+    /// IPv4 and IPv6 addresses left; None: unknown.
+    pub available: Option<(u64, u64)>,
+    /// Ranges, as text for people.
+    pub addresses: Vec<String>,
+}
+
+#[async_trait]
+pub trait Provider: Send + Sync + std::fmt::Debug {
+    /// The addresses asked for; the same question has the same answer.
+    async fn allocate(&self, question: &Question) -> Result<Vec<Vip>, ProviderError>;
+    /// Takes an address back, or with None all the Service has. What is not held is
+    /// no error.
+    async fn release(&self, pool: &str, service: &ObjectKey, ip: Option<Vip>) -> Result<(), ProviderError>;
+    async fn stats(&self, pool: &str) -> Result<ProviderStats, ProviderError>;
+}
+
+/// A provider with a rest after failures.
+#[derive(Debug)]
+pub struct Rested {
+    inner: Box<dyn Provider>,
+    failed: Mutex<Option<(Mono, ProviderError)>>,
+}
+
+impl Rested {
+    fn new(inner: Box<dyn Provider>) -> Self {
+        Self { inner, failed: Mutex::new(None) }
+    }
+
+    fn resting(&self) -> Result<(), ProviderError> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*failed {
+            Some((at, error)) if clock::now().since(*at) < REST => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn note<T>(&self, answer: Result<T, ProviderError>) -> Result<T, ProviderError> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        *failed = match &answer {
+            Err(error @ ProviderError::Unreachable(_)) => Some((clock::now(), error.clone())),
+            _ => None,
+        };
+        answer
+    }
+
+    pub async fn allocate(&self, question: &Question) -> Result<Vec<Vip>, ProviderError> {
+        self.resting()?;
+        self.note(self.inner.allocate(question).await)
+    }
+
+    pub async fn release(
+        &self,
+        pool: &str,
+        service: &ObjectKey,
+        ip: Option<Vip>,
+    ) -> Result<(), ProviderError> {
+        self.resting()?;
+        self.note(self.inner.release(pool, service, ip).await)
+    }
+
+    pub async fn stats(&self, pool: &str) -> Result<ProviderStats, ProviderError> {
+        self.resting()?;
+        self.note(self.inner.stats(pool).await)
+    }
+}
+
+/// What all NetBoxes are reached with.
+#[derive(Clone, Default)]
+pub struct NetboxAccess {
+    /// For groups that name no Secret.
+    pub token: Option<String>,
+    /// Certificates trusted beside the system's.
+    pub trust: Vec<CertificateDer<'static>>,
+}
+
+impl std::fmt::Debug for NetboxAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetboxAccess").field("trust", &self.trust.len()).finish_non_exhaustive()
+    }
+}
+
+/// The providers of the groups there are.
+pub struct Providers {
+    client: Client,
+    namespace: String,
+    netbox: NetboxAccess,
+    metrics: Metrics,
+    made: BTreeMap<GroupName, (Source, Arc<Rested>)>,
+}
+
+impl std::fmt::Debug for Providers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Providers").field("made", &self.made).finish_non_exhaustive()
+    }
+}
+
+impl Providers {
+    pub fn new(client: Client, namespace: &str, netbox: NetboxAccess, metrics: Metrics) -> Self {
+        Self { client, namespace: namespace.to_owned(), netbox, metrics, made: BTreeMap::new() }
+    }
+
+    /// The provider of a group; made anew when the group names another.
+    pub fn of(&mut self, name: &GroupName, config: &GroupConfig) -> Option<Arc<Rested>> {
+        if let Some((source, provider)) = self.made.get(name)
+            && *source == config.source
+        {
+            return Some(provider.clone());
+        }
+        let provider = self.make(config)?;
+        self.made.insert(name.clone(), (config.source.clone(), provider.clone()));
+        Some(provider)
+    }
+
+    fn make(&self, config: &GroupConfig) -> Option<Arc<Rested>> {
+        let inner: Box<dyn Provider> = match &config.source {
+            Source::Ranges(_) => return None,
+            Source::External(external) => Box::new(External::new(&external.socket, self.metrics.clone())),
+            Source::Netbox(netbox) => {
+                let token = match &netbox.token {
+                    None => Token::Given(self.netbox.token.clone()),
+                    Some((name, key)) => Token::Secret {
+                        client: self.client.clone(),
+                        namespace: self.namespace.clone(),
+                        name: name.clone(),
+                        key: key.clone(),
+                    },
+                };
+                Box::new(Netbox::new(&netbox.url, &netbox.tenant, token, &self.netbox.trust))
+            }
+        };
+        Some(Arc::new(Rested::new(inner)))
+    }
+
+    /// Groups that are gone take their providers along.
+    pub fn retain(&mut self, present: &BTreeSet<GroupName>) {
+        self.made.retain(|name, _| present.contains(name));
+        let sockets = self.made.values().filter_map(|(source, _)| match source {
+            Source::External(external) => Some(external.socket.clone()),
+            Source::Ranges(_) | Source::Netbox(_) => None,
+        });
+        self.metrics.retain_sockets(&sockets.collect());
+    }
+}

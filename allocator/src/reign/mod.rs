@@ -1,0 +1,237 @@
+//! One term as leader: watches in, decisions, writes out.
+//!
+//! ```text
+//!  Services ─────┐                                       ┌─▶ Writer (at most N at a time) ─▶ API server
+//!  ServiceGroups ┤ see   ┌─────────────┐ take_next,decide├─▶ Provider ─▶ NetBox, gRPC
+//!  Leases ───────┼─────▶ │ Allocations │ ──────────────▶ └─▶ group statuses (merged)
+//!  Namespaces ───┘       └─────────────┘                       │
+//!                               ▲───── done: what is there now ┘
+//! ```
+//! One task owns all of it. Nothing is decided before every kind was listed
+//! completely, with reads that began after the Lease was won. Nothing is queued but
+//! names of Services (each once) and tasks in number below the limit; a watch that is
+//! faster than we are waits in its socket.
+
+mod act;
+mod retries;
+mod see;
+mod takeover;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::Client;
+use purelb_api::names;
+use purelb_api::service::Classes;
+use purelb_core::ObjectKey;
+use purelb_core::allocation::{Allocations, LiveSubnets};
+use purelb_core::pools::Admission;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::clock;
+use crate::config::Settings;
+use crate::groups::Groups;
+use crate::http::Health;
+use crate::leader::{Predecessor, Term};
+use crate::metrics::Metrics;
+use crate::providers::{NetboxAccess, Providers};
+use crate::writer::Writer;
+use act::Done;
+use retries::Retries;
+use see::Listing;
+
+/// The loop turns at least this often, for the liveness probe.
+const TURN: Duration = Duration::from_secs(5);
+/// Statuses of groups are written so long after the first change…
+const FLUSH_AFTER: Duration = Duration::from_millis(200);
+/// …and not sooner after the last time.
+const FLUSH_PAUSE: Duration = Duration::from_secs(1);
+/// How long writes under way are waited for at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// What a reign works with.
+#[derive(Clone)]
+pub struct Means {
+    pub client: Client,
+    pub netbox: NetboxAccess,
+    pub metrics: Metrics,
+    pub health: Health,
+}
+
+/// How a term ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Asked to stop; every write was answered.
+    Clean,
+    /// Something may still be under way.
+    Unclean,
+}
+
+pub struct Reign {
+    settings: Settings,
+    classes: Classes,
+    client: Client,
+    writer: Writer,
+    metrics: Metrics,
+    health: Health,
+    identity: String,
+    predecessor: Predecessor,
+    book: Allocations,
+    groups: Groups,
+    providers: Providers,
+    admission: Admission,
+    live: LiveSubnets,
+    namespaces: BTreeSet<String>,
+    objects: HashMap<ObjectKey, Arc<Service>>,
+    listing: Listing,
+    tasks: JoinSet<Done>,
+    /// Services being written, of `tasks`.
+    writing: usize,
+    retries: Retries,
+    flush_at: Option<Instant>,
+    flushed: Option<Instant>,
+    groups_changed: bool,
+    started: Instant,
+    deposed: bool,
+}
+
+impl Reign {
+    pub fn new(
+        settings: &Settings,
+        means: Means,
+        term: &Term,
+        identity: &str,
+    ) -> Result<Self, purelb_core::IdError> {
+        let Means { client, netbox, metrics, health } = means;
+        let (guard, predecessor) = (term.guard.clone(), term.predecessor);
+        Ok(Self {
+            classes: settings.classes(),
+            writer: Writer::new(client.clone(), guard),
+            book: Allocations::new(&settings.namespace, names::DEFAULT_GROUP)?,
+            groups: Groups::new(&settings.namespace),
+            providers: Providers::new(client.clone(), &settings.namespace, netbox, metrics.clone()),
+            admission: Admission::default(),
+            live: LiveSubnets::new(settings.subnet_grace),
+            namespaces: BTreeSet::new(),
+            objects: HashMap::new(),
+            listing: Listing::default(),
+            tasks: JoinSet::new(),
+            writing: 0,
+            retries: Retries::default(),
+            flush_at: None,
+            flushed: None,
+            groups_changed: false,
+            started: Instant::now(),
+            deposed: false,
+            identity: identity.to_owned(),
+            settings: settings.clone(),
+            client,
+            metrics,
+            health,
+            predecessor,
+        })
+    }
+
+    /// Allocates until told to stop or deposed.
+    pub async fn run(mut self, stop: CancellationToken) -> Ending {
+        self.health.set(true, false);
+        let mut seen = see::watch(&self.client, &self.settings.namespace);
+        let mut ready = false;
+        loop {
+            let wake = self.next_wake();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(event) = seen.next() => {
+                    self.see(event);
+                    // What else is there already is taken in before deciding: a burst
+                    // is then served in its order, and merged.
+                    while let Some(Some(event)) = futures::FutureExt::now_or_never(seen.next()) {
+                        self.see(event);
+                    }
+                }
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(done) => self.done(done),
+                    Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+                },
+                () = sleep_until(wake) => {}
+            }
+            if self.deposed {
+                return Ending::Unclean;
+            }
+            if !self.listing.complete() {
+                self.health.beat();
+                continue;
+            }
+            if !ready {
+                ready = true;
+                if self.take_over().await.is_err() {
+                    return Ending::Unclean;
+                }
+                self.health.set(true, true);
+            }
+            self.on_time();
+            self.dispatch();
+            self.health.beat();
+        }
+        self.drain().await
+    }
+
+    /// Applies the groups, then looks at everything.
+    async fn take_over(&mut self) -> Result<(), crate::leader::Deposed> {
+        self.apply_groups();
+        self.book.set_live(self.live.at(clock::now()));
+        if self.predecessor == Predecessor::Silent {
+            self.fence_off().await?;
+        }
+        info!(
+            services = self.objects.len(),
+            groups = self.book.groups().len(),
+            listed_after = ?self.started.elapsed(),
+            "everything is listed; allocating"
+        );
+        self.touch_statuses();
+        Ok(())
+    }
+
+    fn next_wake(&self) -> Instant {
+        let mut wake = Instant::now() + TURN;
+        if !self.listing.complete() {
+            return wake;
+        }
+        let now = clock::now();
+        let live = self.live.next_change(now).map(|at| Instant::now() + now.until(at));
+        for at in [self.flush_at, self.retries.next(), live].into_iter().flatten() {
+            wake = wake.min(at);
+        }
+        wake
+    }
+
+    /// What has become due.
+    fn on_time(&mut self) {
+        if std::mem::take(&mut self.groups_changed) {
+            self.apply_groups();
+        }
+        self.book.set_live(self.live.at(clock::now()));
+        for key in self.retries.due(Instant::now()) {
+            self.book.ask_again(&key);
+        }
+        if self.flush_at.is_some_and(|at| at <= Instant::now()) {
+            self.flush();
+        }
+    }
+
+    async fn drain(mut self) -> Ending {
+        info!(under_way = self.tasks.len(), "stopping");
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        match timeout(DRAIN, all).await {
+            Ok(()) => Ending::Clean,
+            Err(_) => Ending::Unclean,
+        }
+    }
+}

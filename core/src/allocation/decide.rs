@@ -1,0 +1,275 @@
+//! One Service: what it should have, compared with what it has.
+
+use super::book::Allocations;
+use super::compare::{Outcome, RANGE_REMOVED, compare, list};
+use super::decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
+use super::facts::{GroupSource, GroupSpec, ServiceAsk, Whose};
+use super::refusal::Refusal;
+use crate::facts::PoolType;
+use crate::ids::{Family, ObjectKey, Vip};
+use crate::pools::{Claim, Families, Grant, GroupName, Pick, Place, Range, Request, WaitsFor};
+
+impl Allocations {
+    /// What to do about a Service now. Addresses of a `Write` are taken at once, in
+    /// memory; call `busy` when it is carried out, and `settled` after.
+    pub fn decide(&mut self, key: &ObjectKey) -> Decision {
+        let Some(entry) = self.entry(key) else { return Decision::Nothing };
+        let ask = entry.ask.clone();
+        let leaves = match ask.whose {
+            Whose::Ours => return self.decide_ours(&ask),
+            Whose::NoLoadBalancer => ask.marked,
+            // Only one that was ours under our eyes: a mark alone may be that of
+            // another installation beside us.
+            Whose::Foreign => ask.marked && entry.was_ours,
+        };
+        self.set_waiting(key, false);
+        if !leaves {
+            return Decision::Nothing;
+        }
+        let released: Vec<Vip> = self.pools().addresses_of(key).collect();
+        if released.is_empty() {
+            self.give_all_back(key);
+        }
+        let mut change = Change { marks: Some(Marks::Clear), ..Change::default() };
+        if !ask.held.is_empty() {
+            change.ingress = Some(Vec::new());
+        }
+        if !released.is_empty() {
+            let message = format!("Released {}", list(&released));
+            change.notes.push(Note { kind: NoteKind::AddressReleased, message });
+        }
+        Decision::Write(Box::new(change))
+    }
+
+    fn decide_ours(&mut self, ask: &ServiceAsk) -> Decision {
+        let outcome = match self.outcome(ask) {
+            Ok(outcome) => outcome,
+            Err(Stop::Ask(question)) => return Decision::Ask(question),
+            Err(Stop::Refuse(refusal)) => self.refused(ask, refusal),
+        };
+        self.set_goal(&ask.key, outcome.addresses.clone());
+        self.set_waiting(&ask.key, outcome.waits);
+        let change = compare(ask, outcome);
+        if change.marks.is_none() && !change.evaluated && change.ingress.is_none() && change.told.is_none() {
+            return Decision::Nothing;
+        }
+        Decision::Write(Box::new(change))
+    }
+
+    /// It keeps what it has of the families it wants, and is told why not more.
+    fn refused(&self, ask: &ServiceAsk, refusal: Refusal) -> Outcome {
+        let kept = self.kept(ask);
+        Outcome { addresses: kept, refusal: Some(refusal), waits: true, ..Outcome::default() }
+    }
+
+    fn kept(&self, ask: &ServiceAsk) -> Vec<Vip> {
+        let mut goal = self.entry(&ask.key).map(|entry| entry.goal.clone()).unwrap_or_default();
+        if !ask.held.is_empty() {
+            goal.clone_from(&ask.held);
+        }
+        goal.retain(|ip| ask.families.wants(ip.family()));
+        goal
+    }
+
+    /// The group what it holds came from.
+    fn current(&self, ask: &ServiceAsk) -> Option<GroupName> {
+        if self.kept(ask).is_empty() && ask.held.is_empty() {
+            return None;
+        }
+        let recorded = self.kept(ask).iter().find_map(|ip| self.claim_group(&ask.key, *ip)).cloned();
+        recorded.or_else(|| self.group_name(ask.from.as_deref()?))
+    }
+
+    fn outcome(&mut self, ask: &ServiceAsk) -> Result<Outcome, Stop> {
+        let explicit = ask.explicit.clone().map_err(Refusal::BadAddresses)?;
+        let current = self.current(ask);
+        let target = self.target(ask, &explicit, current.as_ref())?;
+        match self.groups().get(&target).cloned() {
+            Some(GroupSpec { source: GroupSource::Provider, .. }) => {
+                self.take_from_provider(ask, &explicit, target)
+            }
+            spec => self.take_from_ranges(ask, &explicit, &target, spec),
+        }
+    }
+
+    fn take_from_ranges(
+        &mut self,
+        ask: &ServiceAsk,
+        explicit: &[Vip],
+        target: &GroupName,
+        spec: Option<GroupSpec>,
+    ) -> Result<Outcome, Stop> {
+        let live = self.live().clone();
+        let announce = spec.as_ref().map_or(PoolType::Local, |spec| spec.announce);
+        let eligible = |range: &Range| announce == PoolType::Remote || range.served_by(&live);
+        let (group_multi, balance) = match spec.as_ref().map(|spec| &spec.source) {
+            Some(GroupSource::Ranges { multi_pool, balance_pools, .. }) => (*multi_pool, *balance_pools),
+            _ => (false, false),
+        };
+        let multi_pool = ask.multi_pool.unwrap_or(group_multi);
+        let pick = match (multi_pool, balance) {
+            (true, _) => Pick::EveryRange(&eligible),
+            (false, true) => Pick::Balanced,
+            (false, false) => Pick::FirstFit,
+        };
+        let request = Request {
+            service: &ask.key,
+            group: target,
+            families: ask.families,
+            explicit,
+            terms: ask.terms.clone(),
+            pick,
+        };
+        match self.pools_mut().allocate(&request) {
+            Ok(grant) => {
+                let tally = Tally {
+                    group: Some(target.clone()),
+                    multi_pool,
+                    partial: multi_pool && !grant.missing.is_empty(),
+                    balanced: balance && !multi_pool,
+                    refused: None,
+                };
+                Ok(self.granted(ask, target, spec, &grant, tally))
+            }
+            Err(why) => {
+                let kept = self.kept(ask);
+                if !satisfied(ask, explicit, &kept) {
+                    return Err(Refusal::from(why).into());
+                }
+                // Nothing more is needed; what it has is what the group once gave.
+                let remark = self.remark(ask, &kept, target);
+                Ok(Outcome { addresses: kept, group: spec, remark, ..Outcome::default() })
+            }
+        }
+    }
+
+    fn granted(
+        &self,
+        ask: &ServiceAsk,
+        target: &GroupName,
+        spec: Option<GroupSpec>,
+        grant: &Grant,
+        tally: Tally,
+    ) -> Outcome {
+        let addresses: Vec<Vip> = grant.ips().collect();
+        let waits = grant.missing.iter().any(|missing| missing.why.waits_for() == WaitsFor::Release);
+        let mut remark = self.remark(ask, &addresses, target);
+        if let Some(conflict) = grant.conflicts.first() {
+            let others: Vec<String> =
+                conflict.services.iter().filter(|key| **key != ask.key).map(ToString::to_string).collect();
+            let what = match conflict.port {
+                Some(port) => format!("port {port} of {} is also used by Service", conflict.ip),
+                None => format!("{} is also held, without the same sharing key, by Service", conflict.ip),
+            };
+            remark = Some(("AddressConflict", format!("{what} {}", others.join(", "))));
+        } else if remark.is_none() && waits {
+            let missing: Vec<String> = grant.missing.iter().map(|missing| missing.why.to_string()).collect();
+            remark = Some(("PartlyAssigned", missing.join("; ")));
+        }
+        Outcome { addresses, group: spec, refusal: None, remark, waits, tally }
+    }
+
+    /// Addresses no group would give today.
+    fn remark(
+        &self,
+        ask: &ServiceAsk,
+        addresses: &[Vip],
+        target: &GroupName,
+    ) -> Option<(&'static str, String)> {
+        let stray = |ip: &&Vip| {
+            let from = self.claim_group(&ask.key, **ip).unwrap_or(target);
+            !matches!(self.pools().place(**ip), Place::In { group, .. } if group == *from)
+        };
+        let strays: Vec<Vip> = addresses.iter().filter(stray).copied().collect();
+        (!strays.is_empty()).then(|| {
+            let text = format!(
+                "keeps {}, which ServiceGroup {target} no longer has: put the range back, or move the Service",
+                list(&strays)
+            );
+            (RANGE_REMOVED, text)
+        })
+    }
+
+    fn take_from_provider(
+        &mut self,
+        ask: &ServiceAsk,
+        explicit: &[Vip],
+        target: GroupName,
+    ) -> Result<Outcome, Stop> {
+        let spec = self.groups().get(&target).cloned();
+        let from_here = |ip: &Vip| self.claim_group(&ask.key, *ip) == Some(&target);
+        let mut kept: Vec<Vip> = self.kept(ask).into_iter().filter(from_here).collect();
+        let replaced = |ip: &Vip| explicit.iter().any(|e| e.family() == ip.family() && e != ip);
+        kept.retain(|ip| !replaced(ip));
+        let wanted: Vec<Vip> = explicit.iter().filter(|ip| !kept.contains(ip)).copied().collect();
+        let has = |family| kept.iter().chain(&wanted).any(|ip: &Vip| ip.family() == family);
+        let families: Vec<Family> = ask.families.order().filter(|family| !has(*family)).collect();
+        let done = Outcome { addresses: kept.clone(), group: spec.clone(), ..Outcome::default() };
+        if wanted.is_empty() && families.is_empty() {
+            return Ok(done);
+        }
+        if let Some(ip) = wanted.iter().find(|ip| !ask.families.wants(ip.family())) {
+            let wanted = ask.families.order().next().unwrap_or(Family::V4);
+            return Err(Refusal::from(crate::pools::AllocateError::WrongFamily { ip: *ip, wanted }).into());
+        }
+        let question = Question {
+            group: target.clone(),
+            service: ask.key.clone(),
+            sharing_key: ask.terms.sharing.as_ref().map(|key| key.as_str().to_owned()),
+            explicit: wanted,
+            families,
+            either: matches!(ask.families, Families::Either { .. }),
+        };
+        let answered = self.entry(&ask.key).and_then(|entry| entry.answer.clone());
+        let Some((_, answer)) = answered.filter(|(asked, _)| *asked == question) else {
+            return Err(Stop::Ask(question));
+        };
+        let given = match answer {
+            Ok(given) => given,
+            // One family is enough, and it has one: the other is not worth a refusal.
+            Err(_) if question.either && question.explicit.is_empty() && !kept.is_empty() => return Ok(done),
+            Err(problem) => return Err(Refusal::Provider { group: target, problem }.into()),
+        };
+        for ip in &given {
+            if let Some(by) = self.held_by_stranger(ask, *ip) {
+                return Err(Refusal::ProviderGaveHeld { group: target, ip: *ip, by }.into());
+            }
+        }
+        let addresses: Vec<Vip> = kept.into_iter().chain(given).collect();
+        for ip in &addresses {
+            let claim = Claim { group: Some(target.clone()), terms: ask.terms.clone() };
+            self.pools_mut().adopt(&ask.key, *ip, claim);
+        }
+        let tally = Tally { group: Some(target), ..Tally::default() };
+        Ok(Outcome { addresses, group: spec, tally, ..Outcome::default() })
+    }
+
+    fn held_by_stranger(&self, ask: &ServiceAsk, ip: Vip) -> Option<ObjectKey> {
+        let held = self.pools().held(ip)?;
+        let shares = |other: &Claim| ask.terms.sharing.is_some() && other.terms.sharing == ask.terms.sharing;
+        let mut others = held.holders.iter().filter(|(key, _)| **key != ask.key);
+        others.find(|(_, claim)| !shares(claim)).map(|(key, _)| key.clone())
+    }
+}
+
+enum Stop {
+    Ask(Question),
+    Refuse(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refuse(refusal)
+    }
+}
+
+/// It has what it asks for, whatever its group says today.
+fn satisfied(ask: &ServiceAsk, explicit: &[Vip], kept: &[Vip]) -> bool {
+    let has = |family| kept.iter().any(|ip| ip.family() == family);
+    !ask.re_evaluate
+        && explicit.iter().all(|ip| kept.contains(ip))
+        && match ask.families {
+            Families::Either { .. } => !kept.is_empty(),
+            families => families.order().all(has),
+        }
+}
