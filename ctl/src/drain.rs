@@ -169,8 +169,8 @@ pub async fn undrain(target: &Target) -> Outcome {
                 say(&format!("{prefix}undrained: the node takes addresses again\n"))?;
             }
             Ok(_) => {
-            say(&format!("{prefix}was not draining\n"))?;
-        }
+                say(&format!("{prefix}was not draining\n"))?;
+            }
             Err(failure) if node.is_empty() => return Err(failure),
             Err(failure) => {
                 crate::run::note(&[format!("{prefix}{failure}")]);
