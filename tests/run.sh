@@ -12,7 +12,7 @@ export PATH=$cache/tools/bin:$PATH CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-tested="--locked --workspace --exclude purelb-sim --exclude purelb-e2e"
+tested="--locked --workspace --exclude purelb-sim --exclude purelb-e2e --exclude purelb-systemd"
 
 format() { cargo fmt --all --check; }
 clippy() { tests/setup.sh build && cargo clippy --quiet --locked --workspace --all-targets -- -D warnings; }
@@ -27,10 +27,14 @@ sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
 integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test $tested --test '*'; }
 # The shipped daemon, as a process, in the lab, on the real API server.
 e2e() {
-    tests/setup.sh build test && tests/controlplane/build.sh &&
+    tests/setup.sh build test docs && tests/controlplane/build.sh &&
         cargo build --locked --release --bins && cargo test --locked -p purelb-e2e -- --nocapture
 }
-packages() { make --no-print-directory deb rpm; }
+# The packages as shipped, on nodes that boot systemd.
+packages() {
+    make --no-print-directory deb rpm && tests/setup.sh build test systemd && tests/controlplane/build.sh &&
+        PURELB_PACKAGES=$PWD/dist cargo test --locked -p purelb-systemd -- --nocapture
+}
 
 # Sums one column ("passed", "failed") over all closing lines of test binaries.
 count() { grep -E '^test result:' "$logs/$1" | grep -oE "[0-9]+ $2" | awk '{ n += $1 } END { print n + 0 }'; }

@@ -2,7 +2,7 @@
 # Installs what the build and the tests need and this machine lacks. Prints nothing
 # when all is there.
 #
-#   tests/setup.sh [build|test|package|systemd|deny]...    default: build test
+#   tests/setup.sh [build|test|package|systemd|deny|docs]...    default: build test
 set -euo pipefail
 
 declare -A packages=(
@@ -40,6 +40,24 @@ install_tool() {
     cargo install --quiet --locked --version "$2" --root "$cache/tools" "$1"
 }
 
+# The gRPC clients that the automation guide's examples use, kept in the cache: grpcurl,
+# and Python with gRPC in an environment of its own.
+install_grpc_clients() {
+    local python=$cache/tools/python
+    mkdir -p "$cache/tools/bin"
+    exec 8>"$cache/tools/.lock-grpc"; flock 8
+    if [[ ! -x $cache/tools/bin/grpcurl ]]; then
+        command -v go >/dev/null || fail "no Go compiler found; it builds grpcurl"
+        echo "building grpcurl (once)" >&2
+        GOBIN=$cache/tools/bin go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
+    fi
+    if ! "$python/bin/python" -c 'import grpc_reflection' 2>/dev/null; then
+        echo "installing grpcio for Python (once)" >&2
+        python3 -m venv "$python"
+        "$python/bin/pip" install --quiet --disable-pip-version-check grpcio grpcio-reflection protobuf
+    fi
+}
+
 command -v cargo >/dev/null || fail "no Rust compiler found; install Rust 1.95 or newer (https://rustup.rs)"
 
 (($#)) || set -- build test
@@ -47,6 +65,7 @@ for purpose in "$@"; do
     case $purpose in
     build | test | package | systemd) install_packages "${packages[$purpose]}" ;;
     deny) install_tool cargo-deny 0.20.2 ;;
-    *) fail "unknown purpose '$purpose': use build, test, package, systemd or deny" ;;
+    docs) install_grpc_clients ;;
+    *) fail "unknown purpose '$purpose': use build, test, package, systemd, deny or docs" ;;
     esac
 done

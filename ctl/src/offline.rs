@@ -11,6 +11,7 @@ use purelb_core::election::Restriction;
 use purelb_core::facts::{LeaseFacts, PoolType, ServiceFacts};
 use purelb_core::io::Update;
 use purelb_core::placement::Demand;
+use purelb_core::pools::Rules;
 use purelb_core::{NodeName, ObjectKey, Vip};
 use purelb_proto::control::v1 as pb;
 
@@ -31,7 +32,7 @@ impl Demands {
     pub fn new(saved: &Saved) -> Self {
         let mut demands = purelb_core::placement::Demands::default();
         demands.update_services(Update::All(saved.services.iter().filter_map(service).collect()));
-        let groups = saved.groups.iter().filter_map(|g| group::parse(&g.object).ok());
+        let groups = saved.groups.iter().filter_map(|g| group::parse(&g.object, &Rules::default()).ok());
         demands.update_groups(Update::All(groups.map(|g| g.facts()).collect()));
         demands.update_endpoints(Update::All(saved.slices.iter().filter_map(endpoints::facts).collect()));
         Self { demands, endpoints_known: !saved.slices.is_empty() }
@@ -216,9 +217,9 @@ impl Case<'_> {
     fn tell_pool(&self, story: &mut Story, vip: Vip, demand: Option<&Demand>) -> PoolType {
         let service = demand.and_then(|d| d.services.first()).and_then(|k| self.demands.demands.service(k));
         let named = service.and_then(|s| s.group.as_deref());
-        let groups = self.saved.groups.iter().filter_map(|g| group::parse(&g.object).ok());
+        let groups = self.saved.groups.iter().filter_map(|g| group::parse(&g.object, &Rules::default()).ok());
         let holds = |g: &group::GroupConfig| match &g.source {
-            group::Source::Ranges(ranges) => ranges.all().any(|p| p.range.contains(vip)),
+            group::Source::Ranges(ranges) => ranges.group.ranges().iter().any(|r| r.span().contains(vip)),
             _ => false,
         };
         let found = groups.into_iter().find(|g| named.map_or_else(|| holds(g), |n| g.key.name() == n));
@@ -233,7 +234,7 @@ impl Case<'_> {
                 story.step("Pool", S::StepNote, detail);
             }
             (None, Some(name)) => {
-                story.step("Pool", S::StepNote, format!("ServiceGroup {name}, not in the files"))
+                story.step("Pool", S::StepNote, format!("ServiceGroup {name}, not in the files"));
             }
             (None, None) => story.step("Pool", S::StepNote, "no ServiceGroup in the files has it"),
         }

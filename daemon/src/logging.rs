@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 
 use thiserror::Error;
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
@@ -37,6 +37,11 @@ impl LogHandle {
 pub fn filter(level: &str) -> Result<EnvFilter, String> {
     if level.trim().is_empty() {
         return Err("is empty; give error, warn, info, debug or trace".to_owned());
+    }
+    // The library would take a misspelt level for the name of a module, and log all of it.
+    let mut bare = level.split(',').map(str::trim).filter(|part| !part.contains(['=', '[']));
+    if let Some(word) = bare.find(|part| part.parse::<LevelFilter>().is_err()) {
+        return Err(format!("{word:?} is no level; give error, warn, info, debug or trace"));
     }
     EnvFilter::builder().parse(level).map_err(|error| error.to_string())
 }

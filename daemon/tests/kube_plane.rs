@@ -1,5 +1,6 @@
 //! The Kubernetes side on a real kube-apiserver, with the rights of the manifests and
 //! nothing more.
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -129,10 +129,10 @@ impl Engine {
         }
     }
 
-    /// What we hold and have announced. Before the picture is whole: what the Lease
-    /// said before us, as far as the kernel still has it.
+    /// What we hold and have announced. Before the picture is whole, and before our first
+    /// write came back: what the Lease said before us, as far as the kernel still has it.
     fn announced_now(&self) -> BTreeSet<Vip> {
-        if self.unsynced.is_empty() {
+        if self.unsynced.is_empty() && self.lease.confirmed().is_some() {
             return self.announced.clone();
         }
         let before = self.lease.seen().and_then(|l| l.announced.clone()).unwrap_or_default();

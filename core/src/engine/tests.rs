@@ -4,4 +4,5 @@ mod handoffs;
 mod lifecycle;
 mod local;
 mod remote;
+mod views;
 mod world;

@@ -1,19 +1,22 @@
 //! One address: what it should be here, why, and the steps towards it.
 
+mod answers;
+mod tell;
+mod wish;
+
 use std::time::Duration;
 
-use crate::agents::Standing;
 use crate::announce::Announcer;
-use crate::facts::{AddrFacts, AgentConfig, LinkFacts, PoolType};
+use crate::facts::{AddrFacts, AgentConfig, PoolType};
 use crate::handoff::{Ended, Handoff, Stance, Verdict, View};
-use crate::ids::{Family, IfIndex, IfName, NodeName, ObjectKey, Vip};
-use crate::io::{AddressSpec, Effect, Event, EventKind, EventObject, Op, Source};
+use crate::ids::{Family, IfIndex, NodeName, Vip};
+use crate::io::{AddressSpec, Effect, Op};
 use crate::membership::Member;
-use crate::placement::Demand;
-use crate::reason::{FenceCause, Missing, Reason};
+use crate::reason::Reason;
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
+use wish::Wish;
 
 /// The kernel said yes and does not show it: asked again after this long.
 const KERNEL_PATIENCE: Duration = Duration::from_secs(1);
@@ -67,27 +70,6 @@ impl VipState {
 
     pub(super) fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
-    }
-}
-
-/// What is to be done about one address, before it is compared with the kernel.
-struct Wish {
-    verdict: Verdict,
-    reason: Reason,
-    place: Option<Place>,
-}
-
-/// Where an address goes.
-#[derive(Clone, Debug)]
-struct Place {
-    index: IfIndex,
-    interface: IfName,
-    net: ipnet::IpNet,
-}
-
-impl Wish {
-    fn forbidden(reason: Reason) -> Self {
-        Self { verdict: Verdict::Forbidden, reason, place: None }
     }
 }
 
@@ -185,149 +167,6 @@ impl Engine {
         ];
         self.wake.set(vip, wake.into_iter().flatten().min());
         self.vips.insert(vip, state);
-    }
-
-    fn wish_local(&self, now: Mono, vip: Vip, demand: &Demand, held: bool) -> Wish {
-        if self.stopping_now() {
-            return Wish::forbidden(Reason::Stopping);
-        }
-        if !self.in_service(&self.config.node) {
-            return Wish::forbidden(Reason::OutOfService);
-        }
-        if let Some(interface) = self.foreign(vip) {
-            return Wish::forbidden(Reason::ForeignAddress { interface });
-        }
-        let cause = self.fence_cause(now);
-        let first = self.lease.written().is_none() && cause == Some(FenceCause::NeverRenewed);
-        if let Some(cause) = cause.filter(|_| !first) {
-            return Wish::forbidden(Reason::Fenced { cause });
-        }
-        if first || self.lease.confirmed().is_none() {
-            // An earlier run's Lease still stands, so what it left in the kernel is
-            // fenced by its lifetime: kept until we know whether it is ours (R3).
-            // Without that Lease, or once we lost ours, others may have it already.
-            let keep = held && self.lease.seen().is_some() && self.lease.looked().is_none();
-            return Wish {
-                verdict: Verdict::Nobody { keep },
-                reason: Reason::Pending { missing: Missing::Lease },
-                place: None,
-            };
-        }
-        let configured = self.agents.current().is_some();
-        let place = self.subnets.locate(now, vip).and_then(|(name, subnet)| {
-            let link = self.kernel.link_named(name)?;
-            Some(Place { index: link.index, interface: name.clone(), net: demand.net(vip, Some(subnet)) })
-        });
-        match self.election.winner(vip) {
-            Some(winner) if *winner == self.config.node => match place {
-                Some(place) => Wish {
-                    verdict: Verdict::Mine,
-                    reason: Reason::Pending { missing: Missing::Kernel },
-                    place: Some(place),
-                },
-                None => Wish::forbidden(Reason::NoLocalSubnet),
-            },
-            Some(winner) => {
-                let reason = if configured {
-                    Reason::NotWinner { winner: winner.clone() }
-                } else {
-                    self.unconfigured()
-                };
-                // Without the subnet we cannot serve a moment longer, and need not wait.
-                // If only the configuration took it from us, we can: until the
-                // winner has it.
-                if place.is_none() && !self.still_serves(vip) {
-                    return Wish::forbidden(reason);
-                }
-                Wish { verdict: Verdict::Peer(winner.clone()), reason, place }
-            }
-            None if !configured => Wish::forbidden(self.unconfigured()),
-            None => self.wish_unwon(vip, demand, held, place),
-        }
-    }
-
-    /// The address is here, on a link that works and has its subnet, whatever the
-    /// configuration says by now.
-    fn still_serves(&self, vip: Vip) -> bool {
-        let ours = self.kernel.of_vip(vip).filter(|a| a.ours && !a.tentative && !a.dad_failed);
-        ours.filter(|a| self.kernel.link(a.index).is_some_and(LinkFacts::usable)).any(|held| {
-            let mut addresses = self.kernel.addresses();
-            addresses.any(|a| !a.ours && a.index == held.index && a.net.contains(&vip.ip()))
-        })
-    }
-
-    fn wish_unwon(&self, vip: Vip, demand: &Demand, held: bool, place: Option<Place>) -> Wish {
-        let forced = self.drain.as_ref().is_some_and(|d| d.force);
-        let keep = self.drain.is_some()
-            && !forced
-            && self.stop.is_none()
-            && held
-            && place.is_some()
-            && demand.permits(&self.config.node);
-        let reason = if self.stop.is_some() {
-            Reason::Stopping
-        } else if keep || (self.drain.is_some() && held) {
-            Reason::Draining { held: keep }
-        } else if self.election.order_under(vip, &crate::election::Restriction::None).is_empty() {
-            Reason::NoEligibleNode
-        } else {
-            Reason::NoEndpoints
-        };
-        Wish { verdict: Verdict::Nobody { keep }, reason, place }
-    }
-
-    /// Remote addresses live on every node; no election, no handoff, no fence: a
-    /// router takes away the path to a node that is gone.
-    fn wish_remote(&self, vip: Vip, demand: &Demand, held: bool) -> Wish {
-        if self.stop.is_some() {
-            return Wish::forbidden(Reason::Stopping);
-        }
-        if !self.in_service(&self.config.node) {
-            return Wish::forbidden(Reason::OutOfService);
-        }
-        let Some(config) = self.agents.current() else {
-            return Wish::forbidden(self.unconfigured());
-        };
-        if let Some(interface) = self.foreign(vip) {
-            return Wish::forbidden(Reason::ForeignAddress { interface });
-        }
-        if !demand.permits(&self.config.node) {
-            return Wish::forbidden(Reason::NoEndpoints);
-        }
-        if let Some(drain) = &self.drain {
-            let me = &self.config.node;
-            let others = self.candidacies.iter().any(|(n, c)| n != me && c.eligible && demand.permits(n));
-            if others || drain.force || !held {
-                return Wish::forbidden(Reason::Draining { held: false });
-            }
-        }
-        let place = self.kernel.link_named(&config.dummy).map(|link| Place {
-            index: link.index,
-            interface: link.name.clone(),
-            net: demand.net(vip, None),
-        });
-        Wish { verdict: Verdict::Mine, reason: Reason::Pending { missing: Missing::DummyInterface }, place }
-    }
-
-    fn unconfigured(&self) -> Reason {
-        match self.agents.standing() {
-            Standing::Rejected(p) => Reason::ConfigRejected {
-                object: p.object.to_string(),
-                field: p.field.clone(),
-                message: p.message.clone(),
-            },
-            Standing::NotSelected | Standing::Configured => Reason::NotSelected,
-        }
-    }
-
-    /// Somebody else's address equal to the VIP, where it is not there by design (R4).
-    fn foreign(&self, vip: Vip) -> Option<IfName> {
-        self.kernel
-            .of_vip(vip)
-            .filter(|a| !a.ours)
-            .filter_map(|a| self.kernel.name_of(a.index))
-            .find(|name| !self.config.shadow_interfaces.contains(*name))
-            .cloned()
     }
 
     fn stance(&mut self, now: Mono, vip: Vip, state: &mut VipState, wish: &Wish, held: bool) -> Stance {
@@ -534,8 +373,12 @@ impl Engine {
         let rival = self.rival(vip);
         // A repeat now would call back clients that the next owner has just called to
         // itself, a moment before we let go of the address.
+        // That we have it is said in the Lease all the same: for its duplicate detection,
+        // and so that it announces once more when we let go. Should it be ours after
+        // all, what was never announced counts as contested, and is announced then.
         if state.handoff.giving_to().is_some() {
-            state.rival |= rival;
+            state.rival |= rival || !state.announced;
+            state.announced = true;
             state.announcing = false;
             self.announcer.cancel(vip);
             return;
@@ -543,266 +386,15 @@ impl Engine {
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
         let again = released && state.announced && wish.verdict == Verdict::Mine;
         let first = !state.announced && !state.announcing;
+        // Whether what an earlier run left is ours is not known yet.
+        if first && self.lease.confirmed().is_none() {
+            return;
+        }
         if (first || again)
             && let Some(interface) = self.kernel.name_of(shown.index).cloned()
         {
             state.announcing = true;
             self.announcer.start(now, vip, shown.index, interface, &garp);
         }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "one look at one address, split from `decide` for reading")]
-    fn explain(
-        &self,
-        now: Mono,
-        state: &VipState,
-        stance: Stance,
-        wish: Wish,
-        ours: &[AddrFacts],
-        remote: bool,
-    ) -> Reason {
-        match stance {
-            Stance::Absent => return wish.reason,
-            Stance::Keep => {
-                return match state.handoff.giving_to() {
-                    Some(to) => Reason::HandingOver { to: to.clone() },
-                    None => wish.reason,
-                };
-            }
-            Stance::Have => {}
-        }
-        if let Some(retry_at) = state.duplicate_until.filter(|at| now < *at)
-            && let Some(place) = wish.place
-        {
-            return Reason::Duplicate { interface: place.interface, retry_at };
-        }
-        if let Some(failure) = &state.failure {
-            return Reason::ApplyFailed {
-                error: failure.error.clone(),
-                attempt: failure.attempt,
-                retry_at: failure.retry_at,
-            };
-        }
-        let Some(place) = wish.place else {
-            return wish.reason;
-        };
-        let pending = |missing| Reason::Pending { missing };
-        match ours.iter().find(|a| (a.index, a.net) == (place.index, place.net)) {
-            None => pending(Missing::Kernel),
-            Some(a) if a.tentative => pending(Missing::DuplicateDetection),
-            Some(_) if !remote && !state.announced => pending(Missing::Announcement),
-            Some(_) => Reason::Announcing { interface: place.interface },
-        }
-    }
-
-    /// Events and slots follow the fact, once per change.
-    fn tell(
-        &mut self,
-        now: Mono,
-        vip: Vip,
-        demand: &Demand,
-        state: &mut VipState,
-        reason: &Reason,
-        remote: bool,
-    ) {
-        let me = self.config.node.clone();
-        let before = state.reason.as_ref();
-        let is_new = before.is_none_or(|b| b.name() != reason.name());
-        let mut event = |kind: EventKind, message: String| {
-            for service in &demand.services {
-                let object = EventObject::Service(service.clone());
-                self.out.push(Effect::Event(Event { object, kind, message: message.clone() }));
-            }
-        };
-        match reason {
-            Reason::Announcing { interface } => {
-                if before != Some(reason) {
-                    let kind =
-                        if remote { EventKind::AnnouncingNonLocal } else { EventKind::AnnouncingLocal };
-                    event(kind, format!("Node {me} announcing {vip} on interface {interface}"));
-                }
-                if !remote {
-                    self.claim_slots(now, vip, demand, state, interface);
-                }
-            }
-            Reason::ApplyFailed { error, .. } if is_new => {
-                event(EventKind::AnnouncementFailed, format!("Node {me} cannot announce {vip}: {error}"));
-            }
-            Reason::ForeignAddress { .. } | Reason::Duplicate { .. } if is_new => {
-                event(EventKind::AnnouncementFailed, format!("Node {me} cannot announce {vip}: {reason}"));
-            }
-            Reason::NoEligibleNode if is_new && self.speaks_for(vip) => {
-                let message = format!("No node can announce {vip}: {reason}");
-                for service in &demand.services {
-                    let object = EventObject::Service(service.clone());
-                    let kind = EventKind::NoEligibleNodes;
-                    self.out.push(Effect::Event(Event { object, kind, message: message.clone() }));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// What concerns all nodes alike is said by one of them.
-    fn speaks_for(&self, vip: Vip) -> bool {
-        let key = vip.to_string();
-        let others = self.candidacies.keys();
-        let speaker = others.min_by_key(|n| crate::election::score(n.as_str(), &key));
-        speaker.is_none_or(|n| *n == self.config.node)
-    }
-
-    fn claim_slots(
-        &mut self,
-        now: Mono,
-        vip: Vip,
-        demand: &Demand,
-        state: &mut VipState,
-        interface: &IfName,
-    ) {
-        if state.slot_written.is_some_and(|at| now < at + SLOT_PATIENCE) {
-            return;
-        }
-        let missing: Vec<ObjectKey> = demand
-            .services
-            .iter()
-            .filter(|key| {
-                let slot = self.demands.service(key).and_then(|s| s.slots.get(&vip));
-                slot.is_none_or(|s| s.node != self.config.node || s.interface != *interface)
-            })
-            .cloned()
-            .collect();
-        for service in missing {
-            let stolen = self
-                .demands
-                .service(&service)
-                .and_then(|s| s.slots.get(&vip))
-                .is_some_and(|s| s.node != self.config.node);
-            self.counters.slot_steals += u64::from(stolen);
-            state.slot_written = Some(now);
-            self.out.push(Effect::WriteSlot { service, vip, interface: interface.clone() });
-        }
-    }
-
-    pub(super) fn applied(&mut self, now: Mono, id: u64, result: Result<(), String>) {
-        match self.in_flight.remove(&id) {
-            Some(InFlight::Change { vip, op }) => {
-                self.dirty.insert(vip);
-                let Some(state) = self.vips.get_mut(&vip) else {
-                    return;
-                };
-                if state.changing == Some(id) {
-                    state.changing = None;
-                }
-                match result {
-                    Ok(()) => {
-                        match op {
-                            Op::Put(_) => self.counters.additions += 1,
-                            _ => self.counters.withdrawals += 1,
-                        }
-                        let shown = match &op {
-                            Op::Put(s) => self.kernel.address((s.index, s.net)).is_some(),
-                            Op::Remove { index, net } => self.kernel.address((*index, *net)).is_none(),
-                            Op::EnsureDummy { .. } | Op::RemoveDummy { .. } => true,
-                        };
-                        state.accepted = (!shown).then_some((op, now));
-                        state.failure = None;
-                    }
-                    Err(error) => {
-                        self.counters.apply_errors += 1;
-                        let attempt = state.failure.as_ref().map_or(1, |f| f.attempt.saturating_add(1));
-                        let wait = RETRY_FIRST.saturating_mul(1 << (attempt - 1).min(10)).min(RETRY_MOST);
-                        state.failure = Some(Failure { error, attempt, retry_at: now + wait });
-                    }
-                }
-            }
-            Some(InFlight::Refresh { vip }) => {
-                match result {
-                    Ok(()) => self.counters.refreshes += 1,
-                    Err(_) => self.counters.apply_errors += 1,
-                }
-                self.dirty.insert(vip);
-            }
-            Some(InFlight::Dummy) => {
-                self.dummy_requested = false;
-                if result.is_err() {
-                    self.counters.apply_errors += 1;
-                }
-            }
-            Some(InFlight::Announce { .. }) | None => {}
-        }
-    }
-
-    pub(super) fn announced(&mut self, now: Mono, id: u64, result: Result<(), String>) {
-        let Some(InFlight::Announce { vip, first }) = self.in_flight.remove(&id) else {
-            return;
-        };
-        match result {
-            Ok(()) => {
-                self.counters.announcements += 1;
-                if let Some(state) = self.vips.get_mut(&vip).filter(|s| s.announcing) {
-                    state.announced = true;
-                }
-            }
-            Err(_) => {
-                self.counters.announcement_errors += 1;
-                let shown = self.kernel.of_vip(vip).find(|a| a.ours);
-                let name = shown.and_then(|a| Some((a.index, self.kernel.name_of(a.index)?.clone())));
-                let garp = self.agents.current().map(|c| c.garp.clone()).unwrap_or_default();
-                if let Some((index, interface)) = name.filter(|_| first) {
-                    self.announcer.failed(now, vip, index, interface, &garp);
-                }
-            }
-        }
-        self.dirty.insert(vip);
-    }
-
-    pub(super) fn send_announcements(&mut self, now: Mono) {
-        let kernel = &self.kernel;
-        let vips = &self.vips;
-        let due = self.announcer.due(now, |vip| {
-            let shown = kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
-            shown && vips.get(&vip).is_some_and(|s| s.announcing)
-        });
-        for due in due {
-            let id = self.id(InFlight::Announce { vip: due.vip, first: due.first });
-            self.out.push(Effect::Announce { id, vip: due.vip, index: due.index, interface: due.interface });
-        }
-        self.counters.announcements_dropped = self.announcer.dropped();
-    }
-
-    /// A renewal succeeded: the addresses we hold live as long as it allows (R3).
-    /// Before the picture is whole, what an earlier run left is kept alive as well:
-    /// our Lease never lapsed, or the kernel would have removed it.
-    pub(super) fn extend_lifetimes(&mut self, now: Mono) {
-        let whole = self.unsynced.is_empty();
-        let held: Vec<AddrFacts> = self
-            .kernel
-            .ours()
-            .filter(|a| !a.permanent && !a.dad_failed)
-            .filter(|a| match self.vips.get(&a.vip()).and_then(VipState::reason) {
-                Some(reason) => matches!(
-                    reason,
-                    Reason::Announcing { .. }
-                        | Reason::Pending {
-                            missing: Missing::Lease | Missing::Announcement | Missing::DuplicateDetection,
-                        }
-                        | Reason::HandingOver { .. }
-                        | Reason::Draining { held: true }
-                ),
-                None => !whole,
-            })
-            .cloned()
-            .collect();
-        for address in held {
-            let vip = address.vip();
-            if let Some(spec) = self.spec(now, vip, address.index, address.net, true, false) {
-                let id = self.id(InFlight::Refresh { vip });
-                self.out.push(Effect::Apply { id, op: Op::Put(spec) });
-            }
-        }
-    }
-
-    pub(super) fn missing_sources(&self) -> Vec<Source> {
-        self.unsynced.iter().copied().collect()
     }
 }

@@ -1,5 +1,6 @@
 //! One v1 object into one v2 object.
 
+use purelb_core::pools::Rules;
 use serde_json::{Map, Value, json};
 
 use crate::saved::name_of;
@@ -58,7 +59,7 @@ fn check(kind: &str, new: &mut Value) -> Result<(), String> {
     let problem = match kind {
         "ServiceGroup" => {
             let object = serde_json::from_value(new.clone()).map_err(|e| e.to_string())?;
-            purelb_api::group::parse(&object).err()
+            purelb_api::group::parse(&object, &Rules::default()).err()
         }
         _ => {
             let object = serde_json::from_value(new.clone()).map_err(|e| e.to_string())?;
@@ -102,7 +103,7 @@ fn group(object: &Value, decision: Announce, notes: &mut Vec<String>) -> Result<
                 out.insert("netbox".into(), netbox);
             }
             "namespaces" | "namespaceDefault" | "enforceNamespaces" => {
-                drop(out.insert(key.clone(), value.clone()))
+                out.insert(key.clone(), value.clone());
             }
             other => {
                 return Err(format!("spec.{other} is not known in v1 or has no v2 counterpart; take it out"));

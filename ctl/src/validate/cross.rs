@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::ResourceExt;
-use purelb_api::group::{GroupConfig, Pool, Source};
+use purelb_api::group::{GroupConfig, Source};
 use purelb_api::names;
 use purelb_api::{LBNodeAgent, ServiceGroup};
 use purelb_core::facts::{AgentFacts, LeaseFacts, NodeFacts, PoolType};
+use purelb_core::pools::{Group, Overlap, Range, Span, admit};
 
 use super::{Finding, Level};
 use crate::error::did_you_mean;
@@ -20,27 +21,19 @@ fn finding(level: Level, object: String, field: &str, message: String, file: &st
     Finding { level, object, field: field.to_owned(), message, file: file.to_owned() }
 }
 
-/// Each pool with the path a user finds in the object.
-fn pools(object: &ServiceGroup, config: &GroupConfig) -> Vec<(String, Pool)> {
-    let Source::Ranges(ranges) = &config.source else { return Vec::new() };
-    let (at, set) = match ranges.announce {
-        PoolType::Local => ("spec.local", object.spec.local.as_ref()),
-        PoolType::Remote => ("spec.remote", object.spec.remote.as_ref()),
-    };
-    let family = |name: &str, single: bool, list: &[Pool]| -> Vec<(String, Pool)> {
-        let path = |i: usize| if single { format!("{at}.{name}") } else { format!("{at}.{name}s[{i}]") };
-        list.iter().enumerate().map(|(i, p)| (path(i), p.clone())).collect()
-    };
-    let v4 = family("v4pool", set.is_some_and(|s| s.v4pool.is_some()), &ranges.v4);
-    let v6 = family("v6pool", set.is_some_and(|s| s.v6pool.is_some()), &ranges.v6);
-    [v4, v6].concat()
+fn ranges(config: &GroupConfig) -> &[Range] {
+    match &config.source {
+        Source::Ranges(ranges) => ranges.group.ranges(),
+        Source::Netbox(_) | Source::External(_) => &[],
+    }
 }
 
 /// Overlaps, two groups of one name, and namespaces that two groups want.
 pub fn groups(groups: &Groups<'_>, found: &mut Vec<Finding>) {
     let object = |c: &GroupConfig| format!("ServiceGroup {}", c.key);
     let mut names_seen: BTreeMap<&str, &GroupConfig> = BTreeMap::new();
-    for (i, (origin, config)) in groups.iter().enumerate() {
+    let mut once: Vec<&Group> = Vec::new();
+    for (origin, config) in groups {
         if let Some(first) = names_seen.insert(config.key.name(), config) {
             let message = if first.key == config.key {
                 "is there twice; the later one counts".to_owned()
@@ -48,37 +41,23 @@ pub fn groups(groups: &Groups<'_>, found: &mut Vec<Finding>) {
                 format!("has the name of ServiceGroup {}; only the install namespace is read", first.key)
             };
             found.push(finding(Level::Warning, object(config), "metadata.name", message, &origin.file));
-            continue;
+        } else if let Source::Ranges(ranges) = &config.source {
+            once.push(&ranges.group);
         }
-        for (other_origin, other) in groups.iter().take(i).filter(|(_, o)| o.key != config.key) {
-            // The older one is in use; without times the name decides, as in the allocator.
-            let age = |o: &Origin<ServiceGroup>| o.object.creation_timestamp().map(|t| t.0);
-            let older = (age(other_origin), &other.key) <= (age(origin), &config.key);
-            let (refused_origin, refused, kept_origin, kept) = if older {
-                (*origin, config, *other_origin, other)
-            } else {
-                (*other_origin, other, *origin, config)
-            };
-            for (field, pool) in pools(&refused_origin.object, refused) {
-                for (_, with) in
-                    pools(&kept_origin.object, kept).iter().filter(|(_, p)| p.range.overlaps(pool.range))
-                {
-                    let message = format!(
-                        "{} overlaps {} of {}: this group is refused",
-                        pool.range,
-                        with.range,
-                        object(kept)
-                    );
-                    found.push(finding(
-                        Level::Error,
-                        object(refused),
-                        &format!("{field}.pool"),
-                        message,
-                        &refused_origin.file,
-                    ));
-                }
-            }
-        }
+    }
+    // As the allocator decides it: the older one is in use, then the lower name.
+    for (name, overlap) in admit(once) {
+        let origin = groups.iter().find(|(_, c)| c.key == *name.key());
+        let file = origin.map_or("", |(origin, _)| &origin.file);
+        let Overlap { field, with, shared, .. } = &overlap;
+        let message = format!("shares {shared} with ServiceGroup {with}: this group is refused");
+        found.push(finding(
+            Level::Error,
+            format!("ServiceGroup {name}"),
+            &format!("{field}.pool"),
+            message,
+            file,
+        ));
     }
     namespaces(groups, found);
 }
@@ -119,23 +98,18 @@ pub fn reach(groups: &Groups<'_>, leases: &[LeaseFacts], found: &mut Vec<Finding
     }
     let subnets: BTreeSet<ipnet::IpNet> = leases.iter().flat_map(|l| l.subnets.iter().copied()).collect();
     for (origin, config) in groups.iter().filter(|(_, c)| c.announce() == PoolType::Local) {
-        for (field, pool) in pools(&origin.object, config) {
-            let covered = subnets.iter().any(|net| pool.range.lies_in(*net));
-            let touched = subnets
-                .iter()
-                .any(|net| net.contains(&pool.range.first().ip()) || net.contains(&pool.range.last().ip()));
-            let message = match (covered, touched) {
+        for range in ranges(config) {
+            let span = range.span();
+            let touched = subnets.iter().any(|net| Span::of_net(*net).overlaps(&span));
+            let message = match (range.served_by(&subnets), touched) {
                 (true, _) => continue,
-                (false, true) => {
-                    format!("only a part of {} lies in a subnet that a node advertises", pool.range)
+                (false, true) => format!("only a part of {span} lies in a subnet that a node advertises"),
+                (false, false) => {
+                    format!("no node advertises a subnet that contains {span}: nobody can announce it")
                 }
-                (false, false) => format!(
-                    "no node advertises a subnet that contains {}: nobody can announce it",
-                    pool.range
-                ),
             };
             let object = format!("ServiceGroup {}", config.key);
-            found.push(finding(Level::Warning, object, &field, message, &origin.file));
+            found.push(finding(Level::Warning, object, range.field(), message, &origin.file));
         }
     }
 }

@@ -5,6 +5,7 @@ mod unknown;
 
 use purelb_api::{agent, group};
 use purelb_core::facts::ConfigProblem;
+use purelb_core::pools::Rules;
 use serde::Serialize;
 
 use crate::cli::Format;
@@ -76,7 +77,7 @@ pub fn check(saved: &mut Saved) -> Vec<Finding> {
     }
     let mut groups = Vec::new();
     for origin in &saved.groups {
-        match group::parse(&origin.object) {
+        match group::parse(&origin.object, &Rules::default()) {
             Ok(config) => groups.push((origin, config)),
             Err(problem) => found.push(alone("ServiceGroup", problem, &origin.file)),
         }

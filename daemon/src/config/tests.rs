@@ -77,7 +77,7 @@ fn later_words_win() {
     assert!(!loaded.config.metrics.enabled);
     assert_eq!(loaded.files.len(), 3);
     for (name, value) in [
-        ("PURELB_LEASE_DURATION", "50s"),
+        ("PURELB_LEASE_DURATION", "30s"),
         ("PURELB_RENEW_DEADLINE", "12s"),
         ("PURELB_RETRY_PERIOD", "1s"),
         ("DEFAULT_ANNOUNCER", "SomebodyElse"),
@@ -91,7 +91,7 @@ fn later_words_win() {
     sources.flags.push(("log.level".to_owned(), "debug".to_owned()));
     let loaded = load(&sources).unwrap();
     let config = loaded.config;
-    assert_eq!(config.lease.duration, Duration::from_secs(50));
+    assert_eq!(config.lease.duration, Duration::from_secs(30));
     assert_eq!(config.lease.renew_deadline, Duration::from_secs(12));
     assert_eq!(config.lease.retry_period, Duration::from_secs(1));
     assert!(!config.services.default_announcer && config.metrics.enabled);
@@ -137,11 +137,11 @@ fn every_mistake_names_its_place() {
 #[test]
 fn the_engine_hears_what_was_set() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "[lease]\nduration = \"20s\"\n[handoff]\nlinger = \"100ms\"\n[network]\nkernel_fence = false";
+    let text = "[lease]\nduration = \"9s\"\n[handoff]\nlinger = \"100ms\"\n[network]\nkernel_fence = false";
     let config = load(&mk_sources(dir.path(), text)).unwrap().config;
     let engine = config.engine(InstanceId::new("x").unwrap(), Some("then".into())).unwrap();
     assert_eq!(engine.node.as_str(), "node-1");
-    assert_eq!(engine.timers.duration, Duration::from_secs(20));
+    assert_eq!(engine.timers.duration, Duration::from_secs(9));
     assert_eq!(engine.handoff.linger, Duration::from_millis(100));
     assert!(!engine.kernel_fence);
     assert_eq!(engine.draining.as_deref(), Some("then"));

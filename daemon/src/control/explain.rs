@@ -66,7 +66,11 @@ fn service(story: &mut Story, snapshot: &Snapshot, vip: Vip, view: Option<&VipVi
         Some(name) if snapshot.groups.iter().any(|g| g.name == *name) => {
             story.step("Pool", S::StepOk, format!("ServiceGroup {name}, {kind}"));
         }
-        Some(name) => story.step("Pool", S::StepNote, format!("ServiceGroup {name}, which is gone; {kind}")),
+        Some(name) => story.step(
+            "Pool",
+            S::StepNote,
+            format!("ServiceGroup {name}, which is not there any more; {kind}"),
+        ),
         None => story.step("Pool", S::StepNote, kind),
     }
 }

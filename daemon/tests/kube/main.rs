@@ -1,4 +1,5 @@
 //! The Kubernetes side against the embedded API, with faults between them.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail and print as tests do")]
 
 mod bench;
 mod config;

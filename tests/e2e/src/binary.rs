@@ -1,4 +1,4 @@
-//! The daemon under test, built if it has to be.
+//! The programs under test, built if they have to be.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,26 +15,42 @@ pub enum Profile {
     Release,
 }
 
-/// Where the program is. The first call builds it; cargo knows whether there is
-/// anything to do, and where it puts the result.
+/// Where the daemon is. The first call builds it; cargo knows whether there is anything
+/// to do, and where it puts the result.
 pub fn purelbd(profile: Profile) -> Result<PathBuf> {
-    static BUILT: Mutex<Option<HashMap<bool, PathBuf>>> = Mutex::new(None);
+    program("purelbd", profile)
+}
+
+/// Where the operator's program is; built like the daemon.
+pub fn purelbctl(profile: Profile) -> Result<PathBuf> {
+    program("purelbctl", profile)
+}
+
+/// Names a directory of programs to test instead, such as installed ones.
+const PROGRAMS: &str = "PURELB_E2E_PROGRAMS";
+
+fn program(name: &'static str, profile: Profile) -> Result<PathBuf> {
+    if let Some(dir) = std::env::var_os(PROGRAMS) {
+        return Ok(PathBuf::from(dir).join(name));
+    }
+    type Built = HashMap<(&'static str, bool), PathBuf>;
+    static BUILT: Mutex<Option<Built>> = Mutex::new(None);
     let release = profile == Profile::Release || !cfg!(debug_assertions);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let built = built.get_or_insert_default();
-    if let Some(path) = built.get(&release) {
+    if let Some(path) = built.get(&(name, release)) {
         return Ok(path.clone());
     }
-    let path = build(release)?;
-    built.insert(release, path.clone());
+    let path = build(name, release)?;
+    built.insert((name, release), path.clone());
     Ok(path)
 }
 
-fn build(release: bool) -> Result<PathBuf> {
+fn build(name: &str, release: bool) -> Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
     command
-        .args(["build", "--quiet", "--package", "purelbd", "--bin", "purelbd"])
+        .args(["build", "--quiet", "--package", name, "--bin", name])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit());
@@ -49,12 +65,12 @@ fn build(release: bool) -> Result<PathBuf> {
             command.env_remove(&name);
         }
     }
-    let output = command.output().context("running cargo to build purelbd")?;
+    let output = command.output().with_context(|| format!("running cargo to build {name}"))?;
     if !output.status.success() {
-        bail!("purelbd does not build: {}", output.status);
+        bail!("{name} does not build: {}", output.status);
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let path = artifacts.filter_map(|a| a.get("executable")?.as_str().map(PathBuf::from)).next_back();
-    path.context("cargo built purelbd and did not say where it is")
+    path.with_context(|| format!("cargo built {name} and did not say where it is"))
 }

@@ -7,14 +7,16 @@
 
 mod binary;
 mod cluster;
+mod ctl;
 mod daemon;
 mod measure;
 mod older;
 mod services;
 mod trial;
 
-pub use binary::{Profile, purelbd};
+pub use binary::{Profile, purelbctl, purelbd};
 pub use cluster::{Cluster, own_plane, shared_plane};
+pub use ctl::{Answer, Running};
 pub use daemon::{Daemon, Settings};
 pub use measure::{Usage, millis, print_row, row};
 pub use older::OlderMember;

@@ -38,11 +38,14 @@ async fn a_service_is_announced_within_milliseconds() -> Result<()> {
     let cluster = Cluster::start(shared_plane().await?, lab).await?;
     let (kernel, wire) = (cluster.lab.watch_addresses()?, cluster.lab.observe()?);
     let mut times: Vec<(Duration, Duration, Duration, Duration)> = Vec::new();
+    let mut writes = Vec::new();
     for n in 0..20 {
         let (v4, v6) = (vip(&format!("192.0.2.{}", 100 + n)), vip(&format!("2001:db8:1::{}", 100 + n)));
-        let (sent, _) = cluster.serve(Wish::new(&format!("web{n}"), [v4, v6])).await?;
-        let (there4, said4) = served(&kernel, &wire, v4, sent).await?;
-        let (there6, said6) = served(&kernel, &wire, v6, sent).await?;
+        // The server says "set" somewhat after it is: the watches may be ahead of it.
+        let (sent, set) = cluster.serve(Wish::new(&format!("web{n}"), [v4, v6])).await?;
+        writes.push(set.since(sent));
+        let (there4, said4) = served(&kernel, &wire, v4, set).await?;
+        let (there6, said6) = served(&kernel, &wire, v6, set).await?;
         times.push((there4, said4, there6, said6));
     }
     let median = |pick: fn(&(Duration, Duration, Duration, Duration)) -> Duration| {
@@ -51,11 +54,19 @@ async fn a_service_is_announced_within_milliseconds() -> Result<()> {
         (all[all.len() / 2], all[all.len() - 1])
     };
     let (there4, said4, there6, said6) = (median(|t| t.0), median(|t| t.1), median(|t| t.2), median(|t| t.3));
+    writes.sort();
     let words = |(middle, worst): (Duration, Duration)| format!("{:.1?} (worst {:.1?})", middle, worst);
     row(
         "Service status -> interface -> first GARP/NA",
         "both within 20 ms, IPv4 and IPv6 (median of 20)",
-        &format!("IPv4 {} and {}; IPv6 {} and {}", words(there4), words(said4), words(there6), words(said6)),
+        &format!(
+            "IPv4 {} and {}; IPv6 {} and {}; the status write itself took {:.1?}",
+            words(there4),
+            words(said4),
+            words(there6),
+            words(said6),
+            writes[writes.len() / 2],
+        ),
         said4.0 < Duration::from_millis(20) && said6.0 < Duration::from_millis(20),
     );
 

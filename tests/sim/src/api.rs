@@ -64,6 +64,17 @@ impl World {
 
     pub fn send_lease(&mut self, node: usize, write: LeaseWrite) {
         let delay = self.latency();
+        let timeout = write.timeout.as_nanos() as T;
+        if delay >= timeout {
+            // The client closes the request before it is served.
+            let answer = Input::LeaseWritten {
+                seq: write.seq,
+                sent_at: self.mono(node),
+                result: Err(LeaseError::Timeout),
+            };
+            self.deliver(node, Channel::Answers, timeout, answer);
+            return;
+        }
         let ev = Ev::LeaseArrives {
             node,
             life: self.nodes[node].life,
@@ -78,9 +89,7 @@ impl World {
         let give_up = sent + write.timeout.as_nanos() as T;
         let mut answer_at = self.now + self.latency();
         let mut result = Err(LeaseError::Timeout);
-        if self.now >= give_up {
-            // The client closed the request before it was served.
-        } else if !self.reachable(node) {
+        if !self.reachable(node) {
             if self.rng.percent(50) {
                 result = Err(LeaseError::Unreachable("connection refused".into()));
             } else {

@@ -277,9 +277,10 @@ impl World {
             return;
         }
         let words = format!(
-            "{vip} is without a holder: {} let go of it, {} is the winner, and neither had any trouble",
+            "{vip} is without a holder: {} let go of it, {} is the winner ({}), and neither had any trouble",
             self.name(node),
-            self.name(winner)
+            self.name(winner),
+            self.reason(winner, vip)
         );
         self.violate("R7", words);
     }

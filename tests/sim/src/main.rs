@@ -1,6 +1,7 @@
 //! `sim`: one seed with its log, or as many as fit into a time.
 #![allow(clippy::print_stdout)] // Its output is what it is for.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
@@ -82,7 +83,10 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
     let began = Instant::now();
     let end = began + Duration::from_secs(args.seconds.unwrap_or(u64::MAX / 4).min(1 << 30));
     let most = args.seeds.unwrap_or(u64::MAX);
-    let summary = run_many(base, profile, |i| i < most && Instant::now() < end);
+    let begun = AtomicU64::new(0);
+    let summary = run_many(base, profile, |outcome| {
+        outcome.is_some() || (begun.fetch_add(1, Ordering::Relaxed) < most && Instant::now() < end)
+    });
     let took = began.elapsed().as_secs_f64();
     println!("{}; {:.1} cluster-hours per second", summary.describe(), summary.hours() / took);
     for (seed, violation) in &summary.failed {

@@ -17,6 +17,12 @@ pub struct Outcome {
     pub log: Vec<String>,
 }
 
+impl Outcome {
+    pub fn hours(&self) -> f64 {
+        self.simulated as f64 / SEC as f64 / 3600.0
+    }
+}
+
 /// What to run. The seed decides everything that is not given.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
@@ -140,9 +146,14 @@ impl Summary {
     }
 }
 
-/// Runs seeds `from..` on as many threads as there are processors, until `more`
-/// says stop; it is asked with the number of seeds handed out so far.
-pub fn run_many(from: u64, profile: Option<Profile>, more: impl Fn(u64) -> bool + Sync) -> Summary {
+/// Runs seeds `from..` on as many threads as there are processors, as long as `more`
+/// says so. It is asked with `None` before each seed and told each outcome. A seed
+/// that was begun is finished.
+pub fn run_many(
+    from: u64,
+    profile: Option<Profile>,
+    more: impl Fn(Option<&Outcome>) -> bool + Sync,
+) -> Summary {
     let next = std::sync::atomic::AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let mut total = Summary::default();
@@ -151,20 +162,21 @@ pub fn run_many(from: u64, profile: Option<Profile>, more: impl Fn(u64) -> bool 
             .map(|_| {
                 scope.spawn(|| {
                     let mut summary = Summary::default();
-                    loop {
+                    while more(None) && summary.failed.len() < 20 {
                         let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        if !more(i) || summary.failed.len() >= 20 {
-                            return summary;
-                        }
                         let job = Job { profile, ..Job::seed(from.wrapping_add(i)) };
-                        summary.add(&job.run());
+                        let outcome = job.run();
+                        more(Some(&outcome));
+                        summary.add(&outcome);
                     }
+                    summary
                 })
             })
             .collect();
         for worker in workers {
-            if let Ok(summary) = worker.join() {
-                total.merge(summary);
+            match worker.join() {
+                Ok(summary) => total.merge(summary),
+                Err(panic) => std::panic::resume_unwind(panic),
             }
         }
     });

@@ -216,24 +216,12 @@ impl World {
             if n.legacy || !n.runs() || n.drain.is_some() {
                 continue;
             }
-            let services = self.api.services.values().filter(|s| s.vips.contains(&vip));
-            let mut wanted = false;
-            let mut barred = false;
-            for service in services {
-                wanted = true;
-                let here = self
-                    .api
-                    .endpoints
-                    .values()
-                    .any(|e| e.service == service.key && e.nodes.contains(&n.name));
-                barred |= service.only_local_endpoints && !here;
-            }
+            let should = self.remote_wanted(node, vip).unwrap_or(false);
             let has = n.kernel.marked(vip).count() > 0;
-            if has != (wanted && !barred) {
+            if has != should {
                 let words = format!(
-                    "{} has {vip} of a remote pool: {has}; should: {} ({})",
+                    "{} has {vip} of a remote pool: {has}; should: {should} ({})",
                     n.name,
-                    wanted && !barred,
                     self.reason(node, vip)
                 );
                 self.violate("R1", words);

@@ -130,15 +130,18 @@ impl World {
             .collect()
     }
 
-    fn wish(&self, vip: Vip) -> Wish {
+    /// May this node have an address of a remote pool? `None`: nobody asks for it.
+    pub fn remote_wanted(&self, node: usize, vip: Vip) -> Option<bool> {
+        let wish = self.wish(vip, PoolType::Remote);
+        let name = &self.nodes[node].name;
+        wish.wanted.then(|| wish.only.is_none_or(|only| only.contains(name)))
+    }
+
+    fn wish(&self, vip: Vip, pool: PoolType) -> Wish {
         let mut wish = Wish::default();
         let mut any = BTreeSet::new();
-        let mut sharers: Vec<_> = self
-            .api
-            .services
-            .values()
-            .filter(|s| s.vips.contains(&vip) && s.pool == PoolType::Local)
-            .collect();
+        let mut sharers: Vec<_> =
+            self.api.services.values().filter(|s| s.vips.contains(&vip) && s.pool == pool).collect();
         wish.wanted = !sharers.is_empty();
         // A Service without endpoints does not take the address from its sharers.
         if sharers.len() > 1 {
@@ -196,7 +199,7 @@ impl World {
     /// Best first. `wanted` = false: no Service has it.
     pub fn candidates(&self, vip: usize) -> (bool, Vec<usize>) {
         let truth = &self.truth.vips[vip];
-        let wish = self.wish(truth.vip);
+        let wish = self.wish(truth.vip, PoolType::Local);
         if !wish.wanted {
             return (false, Vec::new());
         }
