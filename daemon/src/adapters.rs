@@ -132,7 +132,7 @@ impl Outside for Adapters {
                 Effect::WriteLease(write) => self.kube.write_lease(write),
                 Effect::DeleteLease => self.kube.delete_lease(),
                 Effect::WriteSlot { service, vip, interface } => {
-                    self.kube.write_slot(service, vip, interface)
+                    self.kube.write_slot(service, vip, interface);
                 }
                 Effect::Event(event) => self.kube.event(event),
                 Effect::Relist(Source::Kernel) => self.monitor.resync(),

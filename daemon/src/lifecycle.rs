@@ -52,11 +52,11 @@ impl Signals {
             };
             match mode {
                 Shutdown::Graceful => {
-                    info!("told to stop: handing everything over; once more to withdraw at once")
+                    info!("told to stop: handing everything over; once more to withdraw at once");
                 }
                 Shutdown::Now => info!("told to stop again: withdrawing at once"),
                 Shutdown::Leave => {
-                    info!("told to leave: addresses and Lease stay for the process that follows")
+                    info!("told to leave: addresses and Lease stay for the process that follows");
                 }
             }
             systemd::stopping(&mut Systemd);

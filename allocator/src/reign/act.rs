@@ -99,9 +99,9 @@ impl Reign {
             Done::Wrote { key, ended, tally } => self.wrote(&key, ended, &tally),
             Done::Answered { key, question, answer } => {
                 if answer.is_err() {
-                    self.retries.failed(&key, Instant::now());
+                    self.asks.failed(&key, Instant::now());
                 } else {
-                    self.retries.succeeded(&key);
+                    self.asks.succeeded(&key);
                 }
                 self.book.answer(&key, question, answer);
                 self.book.settled(&key, Sure::Yes);
@@ -116,7 +116,7 @@ impl Reign {
                     });
                 }
             }
-            Done::GaveBack { answer: Ok(()), .. } => {}
+            Done::GaveBack { what, answer: Ok(()) } => self.book.ask_all_again(&what.group),
             Done::Stats { name, answer } => match answer {
                 Ok(stats) => {
                     if self.groups.set_stats(&name, stats) {

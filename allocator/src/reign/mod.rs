@@ -93,7 +93,11 @@ pub struct Reign {
     tasks: JoinSet<Done>,
     /// Services being written, of `tasks`.
     writing: usize,
+    /// Writes that failed.
     retries: Retries,
+    /// Providers that gave nothing. Apart from `retries`: telling the Service so is a
+    /// write that succeeds, and must not end the asking.
+    asks: Retries,
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
     groups_changed: bool,
@@ -124,6 +128,7 @@ impl Reign {
             tasks: JoinSet::new(),
             writing: 0,
             retries: Retries::default(),
+            asks: Retries::default(),
             flush_at: None,
             flushed: None,
             groups_changed: false,
@@ -206,7 +211,7 @@ impl Reign {
         }
         let now = clock::now();
         let live = self.live.next_change(now).map(|at| Instant::now() + now.until(at));
-        for at in [self.flush_at, self.retries.next(), live].into_iter().flatten() {
+        for at in [self.flush_at, self.retries.next(), self.asks.next(), live].into_iter().flatten() {
             wake = wake.min(at);
         }
         wake
@@ -219,6 +224,9 @@ impl Reign {
         }
         self.book.set_live(self.live.at(clock::now()));
         for key in self.retries.due(Instant::now()) {
+            self.book.look_again(&key);
+        }
+        for key in self.asks.due(Instant::now()) {
             self.book.ask_again(&key);
         }
         if self.flush_at.is_some_and(|at| at <= Instant::now()) {

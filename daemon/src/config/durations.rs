@@ -42,7 +42,7 @@ fn text(value: Duration) -> String {
     let millis = value.as_millis();
     match millis {
         0 => "0s".to_owned(),
-        _ if millis % 1000 != 0 => format!("{millis}ms"),
+        _ if !millis.is_multiple_of(1000) => format!("{millis}ms"),
         _ => format!("{}s", millis / 1000),
     }
 }

@@ -96,7 +96,6 @@ async fn serve_on(
 }
 
 /// Nobody without a role gets an answer, whatever the service.
-#[expect(clippy::result_large_err, reason = "the signature is tonic's")]
 fn known(request: Request<()>) -> Result<Request<()>, Status> {
     require(&request, Role::Reader, "a call")?;
     Ok(request)

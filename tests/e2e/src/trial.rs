@@ -162,9 +162,9 @@ impl Cluster<'_> {
         let mut found = Vec::new();
         let segment = self.lab.segments().first().context("a lab with a segment")?;
         for net in &segment.nets {
-            let candidates = (100..u32::from(u16::MAX)).filter_map(|n| match net {
-                ipnet::IpNet::V4(net) => Some(IpAddr::V4((u32::from(net.network()) + n).into())),
-                ipnet::IpNet::V6(net) => Some(IpAddr::V6((u128::from(net.network()) + u128::from(n)).into())),
+            let candidates = (100..u32::from(u16::MAX)).map(|n| match net {
+                ipnet::IpNet::V4(net) => IpAddr::V4((u32::from(net.network()) + n).into()),
+                ipnet::IpNet::V6(net) => IpAddr::V6((u128::from(net.network()) + u128::from(n)).into()),
             });
             let won = candidates.filter(|ip| {
                 let key = ip.to_string();

@@ -45,10 +45,7 @@ async fn plane() -> Result<&'static ControlPlane> {
             ensure!(status.success(), "the package purelbctl does not unpack");
             let manifests = format!("{}/usr/share/purelb/k8s", unpacked.path().display());
             kubectl.sh(&guide::block("cluster")?, &[("MANIFESTS", &manifests)])?;
-            kubectl.sh(
-                &guide::block("pool")?,
-                &[("SUBNET", SUBNET), ("POOL", "192.0.2.200-192.0.2.250")],
-            )?;
+            kubectl.sh(&guide::block("pool")?, &[("SUBNET", SUBNET), ("POOL", "192.0.2.200-192.0.2.250")])?;
             Ok(plane)
         })
         .await
@@ -87,7 +84,8 @@ impl Kubectl {
     }
 
     fn read(&self, name: &str) -> Result<String> {
-        fs::read_to_string(self.directory.path().join(name)).with_context(|| format!("the script made no {name}"))
+        fs::read_to_string(self.directory.path().join(name))
+            .with_context(|| format!("the script made no {name}"))
     }
 }
 
@@ -223,7 +221,8 @@ impl Site {
     /// Waits until each address has one holder.
     pub async fn settled(&self, vips: &[IpAddr]) -> Result<()> {
         eventually("each address has one holder", PATIENCE, || async {
-            let seen: Vec<_> = vips.iter().map(|vip| (*vip, self.holders(*vip).unwrap_or_default())).collect();
+            let seen: Vec<_> =
+                vips.iter().map(|vip| (*vip, self.holders(*vip).unwrap_or_default())).collect();
             if seen.iter().all(|(_, holders)| holders.len() == 1) { Ok(()) } else { Err(seen) }
         })
         .await
