@@ -18,7 +18,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 async fn serve_v1(client: &kube::Client) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for name in ["servicegroups.purelb.io", "lbnodeagents.purelb.io"] {
-        let anything = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let anything =
+            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         // Stored as v1: what v2 does not know would otherwise be dropped on the way in.
         let version = json!({"name": "v1", "served": true, "storage": true, "schema": anything});
         let patch: json_patch::Patch = serde_json::from_value(json!([
@@ -36,7 +37,10 @@ async fn groups_move_to_v2_and_back() -> Result<()> {
     let client = plane.admin()?;
     serve_v1(&client).await?;
     let kind = |version: &str| {
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("purelb.io", version, "ServiceGroup"), "servicegroups")
+        ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("purelb.io", version, "ServiceGroup"),
+            "servicegroups",
+        )
     };
     let old: Api<DynamicObject> = Api::namespaced_with(client.clone(), "purelb-system", &kind("v1"));
     let new: Api<DynamicObject> = Api::namespaced_with(client.clone(), "purelb-system", &kind("v2"));
@@ -80,7 +84,10 @@ async fn groups_move_to_v2_and_back() -> Result<()> {
     let saved = std::fs::read_to_string(&backup)?;
     assert!(saved.contains("192.0.2.100-192.0.2.110") && saved.contains("purelb.io/v1"), "{saved}");
     let twice = run(&format!("migrate -f {backup} --remote --apply --backup {backup}")).await?;
-    assert!(twice.code == 1 && twice.err.contains("nothing was changed"), "a backup is never overwritten: {twice:?}");
+    assert!(
+        twice.code == 1 && twice.err.contains("nothing was changed"),
+        "a backup is never overwritten: {twice:?}"
+    );
 
     let back = run(&format!("migrate --rollback {backup}")).await?;
     assert_eq!(back.code, 0, "{back:?}");
