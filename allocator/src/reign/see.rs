@@ -112,6 +112,7 @@ impl Reign {
                     self.objects.remove(&key);
                     self.retries.succeeded(&key);
                     self.asks.succeeded(&key);
+                    self.unseen.remove(&key);
                     self.book.forget(&key);
                     self.touch_statuses();
                 }
