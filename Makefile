@@ -25,6 +25,7 @@ sim: ## more simulated clusters: make sim SECONDS=600
 
 bench: ## figures beside the plain way, and ratios
 	cargo bench --locked -p purelb-core
+	cargo bench --locked -p purelb-allocator
 
 lint:
 	tests/run.sh format clippy deny layering

@@ -20,15 +20,15 @@ deny() { tests/setup.sh deny && cargo deny --locked check bans licenses sources;
 layering() { tests/layering.sh; }
 # Unit and property tests: a compiler is all they need.
 # shellcheck disable=SC2086
-unit() { tests/setup.sh build && cargo test $tested --lib --bins; }
+unit() { tests/setup.sh build && cargo test --no-fail-fast $tested --lib --bins; }
 sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
 # Real netlink, real API server, embedded API: one crate at a time.
 # shellcheck disable=SC2086
-integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test $tested --test '*'; }
+integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test --no-fail-fast $tested --test '*'; }
 # The shipped daemon, as a process, in the lab, on the real API server.
 e2e() {
     tests/setup.sh build test docs && tests/controlplane/build.sh &&
-        cargo build --locked --release --bins && cargo test --locked -p purelb-e2e -- --nocapture
+        cargo build --locked --release --bins && cargo test --no-fail-fast --locked -p purelb-e2e -- --nocapture
 }
 # The packages as shipped, on nodes that boot systemd.
 packages() {

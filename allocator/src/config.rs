@@ -64,6 +64,14 @@ pub struct Settings {
     /// A kubeconfig; without it, the pod's own service account.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
+    /// Drain a node's daemon while its Node is cordoned or labelled
+    /// `node.kubernetes.io/exclude-from-external-load-balancers`.
+    #[arg(long, env = "PURELB_DRAIN_CORDONED", default_value_t = false, action = clap::ArgAction::Set)]
+    pub drain_cordoned: bool,
+    /// An address of a local pool that nobody announces for this long makes us ask its
+    /// winner to look again.
+    #[arg(long, env = "PURELB_ANNOUNCE_PATIENCE", value_parser = duration, default_value = "30s")]
+    pub announce_patience: Duration,
     /// Token for NetBox, for groups that name no Secret.
     #[arg(long, env = "NETBOX_USER_TOKEN", hide_env_values = true)]
     pub netbox_token: Option<String>,
@@ -87,6 +95,8 @@ impl Settings {
             subnet_grace: Duration::from_secs(60),
             metrics_address: SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], 7472)),
             kubeconfig: None,
+            drain_cordoned: false,
+            announce_patience: Duration::from_secs(30),
             netbox_token: None,
             netbox_ca_file: None,
         }

@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod control;
 mod groups;
 pub mod http;
 pub mod leader;
@@ -15,10 +16,12 @@ pub mod patch;
 pub mod providers;
 pub mod read;
 mod reign;
+mod steward;
 mod writer;
 
 use kube::Client;
 use thiserror::Error;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -27,6 +30,7 @@ use http::Health;
 use leader::Candidate;
 use metrics::Metrics;
 use reign::{Ending, Means, Reign};
+use steward::Steward;
 
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -89,10 +93,13 @@ impl Allocator {
                 metrics: self.metrics.clone(),
                 health: self.health.clone(),
             };
-            let reign = Reign::new(&self.settings, means, &term, candidate.identity())?;
+            let (unannounced, asks) = mpsc::channel(steward::ASKS);
+            let steward = Steward::new(self.client.clone(), &self.settings, term.guard.clone());
+            let reign = Reign::new(&self.settings, means, &term, candidate.identity(), unannounced)?;
             let ending = tokio::select! {
                 ending = Box::pin(reign.run(stop.clone())) => Some(ending),
                 () = candidate.keep(&mut term) => None,
+                () = Box::pin(steward.run(asks)) => None,
             };
             match ending {
                 Some(Ending::Clean) => candidate.resign(&term).await,

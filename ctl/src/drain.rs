@@ -119,9 +119,15 @@ fn finish(progress: &pb::DrainProgress, format: Format, paint: Paint) -> Outcome
         remaining: remaining.clone(),
     };
     match format {
-        Format::Json => drop(say(&table::json(&report)?)?),
-        Format::Yaml => drop(say(&table::yaml(&report)?)?),
-        Format::Name => drop(say(&remaining.iter().map(|a| format!("{}\n", a.ip)).collect::<String>())?),
+        Format::Json => {
+            say(&table::json(&report)?)?;
+        }
+        Format::Yaml => {
+            say(&table::yaml(&report)?)?;
+        }
+        Format::Name => {
+            say(&remaining.iter().map(|a| format!("{}\n", a.ip)).collect::<String>())?;
+        }
         Format::Table | Format::Wide => {
             let rows = if remaining.is_empty() {
                 String::new()
@@ -160,9 +166,11 @@ pub async fn undrain(target: &Target) -> Outcome {
         };
         match done {
             Ok(answer) if answer.get_ref().was_draining => {
-                drop(say(&format!("{prefix}undrained: the node takes addresses again\n"))?)
+                say(&format!("{prefix}undrained: the node takes addresses again\n"))?;
             }
-            Ok(_) => drop(say(&format!("{prefix}was not draining\n"))?),
+            Ok(_) => {
+                say(&format!("{prefix}was not draining\n"))?;
+            }
             Err(failure) if node.is_empty() => return Err(failure),
             Err(failure) => {
                 crate::run::note(&[format!("{prefix}{failure}")]);

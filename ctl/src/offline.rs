@@ -234,7 +234,7 @@ impl Case<'_> {
                 story.step("Pool", S::StepNote, detail);
             }
             (None, Some(name)) => {
-                story.step("Pool", S::StepNote, format!("ServiceGroup {name}, not in the files"))
+                story.step("Pool", S::StepNote, format!("ServiceGroup {name}, not in the files"));
             }
             (None, None) => story.step("Pool", S::StepNote, "no ServiceGroup in the files has it"),
         }

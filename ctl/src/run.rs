@@ -110,7 +110,9 @@ fn run_migrate(target: &Target, args: &MigrateArgs) -> Outcome {
     match &args.output_file {
         Some(path) => std::fs::write(path, &text)
             .map_err(|e| Failure::new(format!("cannot write {}", path.display())).because(e))?,
-        None if !args.apply => drop(say(&text)?),
+        None if !args.apply => {
+            say(&text)?;
+        }
         None => {}
     }
     if args.apply {

@@ -18,15 +18,15 @@ fn plain() -> Paint {
 fn golden(name: &str, seen: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        return std::fs::write(path, seen).unwrap();
+        return std::fs::write(path, seen).expect("the golden file can be written");
     }
-    let agreed = std::fs::read_to_string(&path).unwrap();
+    let agreed = std::fs::read_to_string(&path).expect("the golden file is there");
     assert!(seen == agreed, "{name}: not as agreed. Seen:\n{seen}\nAgreed:\n{agreed}");
 }
 
 fn in_all_formats<R: Row>(rows: &[R]) -> String {
     let all = [Format::Table, Format::Wide, Format::Json, Format::Yaml, Format::Name];
-    let one = |f: Format| format!("--- {f:?}\n{}", table::list(rows, f, true, plain()).unwrap());
+    let one = |f: Format| format!("--- {f:?}\n{}", table::list(rows, f, true, plain()).expect("plain data"));
     all.into_iter().map(one).collect()
 }
 
@@ -179,7 +179,7 @@ fn status_screens() {
 }
 
 fn args(line: &str) -> GetArgs {
-    let cli = <Cli as clap::Parser>::try_parse_from(line.split(' ')).unwrap();
+    let cli = <Cli as clap::Parser>::try_parse_from(line.split(' ')).expect("a good command line");
     match cli.command {
         Command::Get(args) => args,
         other => panic!("{other:?}"),

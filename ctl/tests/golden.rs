@@ -14,9 +14,9 @@ fn run(arguments: &[&str]) -> String {
         .env("PURELB_SOCKET", "/nonexistent/control.sock")
         .stdin(Stdio::null())
         .output()
-        .unwrap();
+        .expect("purelbctl runs");
     let code = output.status.code().map_or("signal".to_owned(), |c| c.to_string());
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("its output is text");
     let errors: String = text(&output.stderr).lines().map(|l| format!("! {l}\n")).collect();
     format!("$ purelbctl {}\n{}{errors}=> {code}\n", arguments.join(" "), text(&output.stdout))
 }
@@ -26,9 +26,9 @@ fn golden(name: &str, commands: &[&str]) {
     let seen = seen.join("\n");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        return std::fs::write(path, seen).unwrap();
+        return std::fs::write(path, seen).expect("the golden file can be written");
     }
-    let agreed = std::fs::read_to_string(&path).unwrap();
+    let agreed = std::fs::read_to_string(&path).expect("the golden file is there");
     assert!(seen == agreed, "{name}: not as agreed. Seen:\n{seen}\nAgreed:\n{agreed}");
 }
 

@@ -51,8 +51,7 @@ impl External {
     fn failure(&self, status: &Status) -> ProviderError {
         match status.code() {
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-                let words = format!("{}: {} ({})", self.socket, status.message(), deepest(status));
-                ProviderError::Unreachable(words)
+                ProviderError::Unreachable(format!("{}: {}", self.socket, deepest(status)))
             }
             _ => ProviderError::Refused(status.message().to_owned()),
         }
@@ -148,7 +147,9 @@ impl Provider for External {
 
 /// What the kernel said, under what gRPC made of it.
 fn deepest(status: &Status) -> String {
-    let mut error: &dyn std::error::Error = status;
+    let Some(mut error) = std::error::Error::source(status) else {
+        return status.message().to_owned();
+    };
     while let Some(source) = error.source() {
         error = source;
     }

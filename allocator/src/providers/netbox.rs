@@ -122,7 +122,10 @@ impl Netbox {
                 let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
                 let problem =
                     |why: String| ProviderError::Refused(format!("Secret {namespace}/{name}: {why}"));
-                let secret = secrets.get(name).await.map_err(|e| problem(e.to_string()))?;
+                let secret = secrets.get(name).await.map_err(|e| match e {
+                    kube::Error::Api(status) => problem(status.message),
+                    other => problem(other.to_string()),
+                })?;
                 let data = secret.data.unwrap_or_default();
                 let bytes = data.get(key).ok_or_else(|| problem(format!("it has no key {key:?}")))?;
                 let token = String::from_utf8_lossy(&bytes.0).trim().to_owned();

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use purelb_api::ServiceGroup;
+use purelb_api::{ServiceGroup, service};
 use purelb_core::allocation::{Change, Decision, GiveBack, Question, Sure, Tally};
+use purelb_core::facts::PoolType;
 use purelb_core::pools::{GroupName, GroupStats};
 use purelb_core::{ObjectKey, Vip};
 use tokio::time::{Instant, sleep};
@@ -99,9 +100,9 @@ impl Reign {
             Done::Wrote { key, ended, tally } => self.wrote(&key, ended, &tally),
             Done::Answered { key, question, answer } => {
                 if answer.is_err() {
-                    self.retries.failed(&key, Instant::now());
+                    self.asks.failed(&key, Instant::now());
                 } else {
-                    self.retries.succeeded(&key);
+                    self.asks.succeeded(&key);
                 }
                 self.book.answer(&key, question, answer);
                 self.book.settled(&key, Sure::Yes);
@@ -116,7 +117,7 @@ impl Reign {
                     });
                 }
             }
-            Done::GaveBack { answer: Ok(()), .. } => {}
+            Done::GaveBack { what, answer: Ok(()) } => self.book.ask_all_again(&what.group),
             Done::Stats { name, answer } => match answer {
                 Ok(stats) => {
                     if self.groups.set_stats(&name, stats) {
@@ -147,6 +148,7 @@ impl Reign {
             Ended::Written(service) => {
                 self.know(service);
                 self.metrics.count(tally);
+                self.unseen.insert(key.clone(), Instant::now() + self.settings.announce_patience);
                 if let Some(ask) = self.book.service(key) {
                     let ips: Vec<String> = ask.held.iter().map(ToString::to_string).collect();
                     info!(service = %key, ips = ips.join(","), refused = tally.refused, "written");
@@ -165,6 +167,28 @@ impl Reign {
             // The watch says so, too, and then it is forgotten.
             Ended::Gone => self.book.settled(key, Sure::Yes),
             Ended::Deposed => self.deposed = true,
+        }
+    }
+
+    /// Addresses of local pools that nobody announces though they were given long ago:
+    /// the node may have missed it.
+    pub(super) fn check_announced(&mut self) {
+        let now = Instant::now();
+        let due: Vec<ObjectKey> =
+            self.unseen.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.unseen.remove(&key);
+            let Some(facts) = self.objects.get(&key).and_then(|s| service::facts(s, &self.classes)) else {
+                continue;
+            };
+            if facts.pool != PoolType::Local {
+                continue;
+            }
+            for ip in facts.vips.iter().filter(|ip| !facts.slots.contains_key(ip)) {
+                if self.unannounced.try_send(*ip).is_err() {
+                    debug!(%ip, "nobody announces it, and too many wait to be asked about");
+                }
+            }
         }
     }
 

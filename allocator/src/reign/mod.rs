@@ -17,7 +17,7 @@ mod retries;
 mod see;
 mod takeover;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +26,10 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use purelb_api::names;
 use purelb_api::service::Classes;
-use purelb_core::ObjectKey;
 use purelb_core::allocation::{Allocations, LiveSubnets};
 use purelb_core::pools::Admission;
+use purelb_core::{ObjectKey, Vip};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -93,7 +94,14 @@ pub struct Reign {
     tasks: JoinSet<Done>,
     /// Services being written, of `tasks`.
     writing: usize,
+    /// Writes that failed.
     retries: Retries,
+    /// Providers that gave nothing. Apart from `retries`: telling the Service so is a
+    /// write that succeeds, and must not end the asking.
+    asks: Retries,
+    /// When to see whether somebody announces what a Service was given.
+    unseen: BTreeMap<ObjectKey, Instant>,
+    unannounced: mpsc::Sender<Vip>,
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
     groups_changed: bool,
@@ -107,6 +115,7 @@ impl Reign {
         means: Means,
         term: &Term,
         identity: &str,
+        unannounced: mpsc::Sender<Vip>,
     ) -> Result<Self, purelb_core::IdError> {
         let Means { client, netbox, metrics, health } = means;
         let (guard, predecessor) = (term.guard.clone(), term.predecessor);
@@ -124,6 +133,9 @@ impl Reign {
             tasks: JoinSet::new(),
             writing: 0,
             retries: Retries::default(),
+            asks: Retries::default(),
+            unseen: BTreeMap::new(),
+            unannounced,
             flush_at: None,
             flushed: None,
             groups_changed: false,
@@ -206,7 +218,7 @@ impl Reign {
         }
         let now = clock::now();
         let live = self.live.next_change(now).map(|at| Instant::now() + now.until(at));
-        for at in [self.flush_at, self.retries.next(), live].into_iter().flatten() {
+        for at in [self.flush_at, self.retries.next(), self.asks.next(), live].into_iter().flatten() {
             wake = wake.min(at);
         }
         wake
@@ -219,8 +231,12 @@ impl Reign {
         }
         self.book.set_live(self.live.at(clock::now()));
         for key in self.retries.due(Instant::now()) {
+            self.book.look_again(&key);
+        }
+        for key in self.asks.due(Instant::now()) {
             self.book.ask_again(&key);
         }
+        self.check_announced();
         if self.flush_at.is_some_and(|at| at <= Instant::now()) {
             self.flush();
         }

@@ -111,6 +111,8 @@ impl Reign {
                 if self.objects.get(&key).is_some_and(|known| known.uid() == service.uid()) {
                     self.objects.remove(&key);
                     self.retries.succeeded(&key);
+                    self.asks.succeeded(&key);
+                    self.unseen.remove(&key);
                     self.book.forget(&key);
                     self.touch_statuses();
                 }

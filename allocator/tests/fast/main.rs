@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod control;
 mod faults;
 mod main_path;
 mod providers;

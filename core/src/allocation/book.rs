@@ -212,6 +212,18 @@ impl Allocations {
         self.look_again(key);
     }
 
+    /// A provider has something back: whoever it refused may ask again.
+    pub fn ask_all_again(&mut self, group: &GroupName) {
+        for entry in self.services.values_mut() {
+            let refused =
+                |(asked, answer): &(Question, Result<_, _>)| asked.group == *group && answer.is_err();
+            if entry.answer.as_ref().is_some_and(refused) {
+                entry.answer = None;
+                self.dirty.insert(order(entry));
+            }
+        }
+    }
+
     pub fn look_again(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.services.get(key) {
             self.dirty.insert(order(entry));

@@ -25,12 +25,14 @@ mod choose;
 mod compare;
 mod decide;
 mod decision;
+mod drain;
 mod facts;
 mod live;
 mod refusal;
 
 pub use book::{Allocations, GiveBack, Sure};
 pub use decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
+pub use drain::{DrainStep, drain_steps};
 pub use facts::{GroupSource, GroupSpec, ServiceAsk, Told, Whose};
 pub use live::LiveSubnets;
 pub use refusal::Refusal;

@@ -103,7 +103,7 @@ fn group(object: &Value, decision: Announce, notes: &mut Vec<String>) -> Result<
                 out.insert("netbox".into(), netbox);
             }
             "namespaces" | "namespaceDefault" | "enforceNamespaces" => {
-                drop(out.insert(key.clone(), value.clone()))
+                out.insert(key.clone(), value.clone());
             }
             other => {
                 return Err(format!("spec.{other} is not known in v1 or has no v2 counterpart; take it out"));

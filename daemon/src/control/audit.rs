@@ -13,10 +13,10 @@ const TARGET: &str = "purelb::audit";
 pub fn called(call: &str, peer: &Peer, arguments: &dyn Display, result: Result<&dyn Display, &dyn Display>) {
     match result {
         Ok(done) => {
-            info!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer}: {done}")
+            info!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer}: {done}");
         }
         Err(error) => {
-            warn!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer} failed: {error}")
+            warn!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer} failed: {error}");
         }
     }
 }

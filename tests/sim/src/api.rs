@@ -64,6 +64,17 @@ impl World {
 
     pub fn send_lease(&mut self, node: usize, write: LeaseWrite) {
         let delay = self.latency();
+        let timeout = write.timeout.as_nanos() as T;
+        if delay >= timeout {
+            // The client closes the request before it is served.
+            let answer = Input::LeaseWritten {
+                seq: write.seq,
+                sent_at: self.mono(node),
+                result: Err(LeaseError::Timeout),
+            };
+            self.deliver(node, Channel::Answers, timeout, answer);
+            return;
+        }
         let ev = Ev::LeaseArrives {
             node,
             life: self.nodes[node].life,
@@ -78,9 +89,7 @@ impl World {
         let give_up = sent + write.timeout.as_nanos() as T;
         let mut answer_at = self.now + self.latency();
         let mut result = Err(LeaseError::Timeout);
-        if self.now >= give_up {
-            // The client closed the request before it was served.
-        } else if !self.reachable(node) {
+        if !self.reachable(node) {
             if self.rng.percent(50) {
                 result = Err(LeaseError::Unreachable("connection refused".into()));
             } else {
@@ -116,12 +125,10 @@ impl World {
         match (write.mode, standing) {
             (LeaseMode::Create, Some(_)) => return Err(LeaseError::Exists),
             (LeaseMode::TakeOver | LeaseMode::Renew, None) => return Err(LeaseError::Missing),
-            (LeaseMode::Renew, Some(l)) => {
-                if l.facts.instance.as_ref() != Some(&write.content.instance) {
-                    let by = l.facts.instance.clone();
-                    let by = by.unwrap_or_else(|| InstanceId::new("unknown").expect("a valid id"));
-                    return Err(LeaseError::Taken(by));
-                }
+            (LeaseMode::Renew, Some(l)) if l.facts.instance.as_ref() != Some(&write.content.instance) => {
+                let by = l.facts.instance.clone();
+                let by = by.unwrap_or_else(|| InstanceId::new("unknown").expect("a valid id"));
+                return Err(LeaseError::Taken(by));
             }
             _ => {}
         }

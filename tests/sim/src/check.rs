@@ -276,10 +276,18 @@ impl World {
         if able.is_empty() || (edited && able == [node]) {
             return;
         }
+        // A stop does not wait for a winner that just started and may not know yet that
+        // it won.
+        let stops = self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_some());
+        let young = |p: &crate::node::Process| p.started + self.setup.duration() + VIEW_LAG > self.now;
+        if stops && self.nodes[winner].process.as_ref().is_some_and(young) {
+            return;
+        }
         let words = format!(
-            "{vip} is without a holder: {} let go of it, {} is the winner, and neither had any trouble",
+            "{vip} is without a holder: {} let go of it, {} is the winner ({}), and neither had any trouble",
             self.name(node),
-            self.name(winner)
+            self.name(winner),
+            self.reason(winner, vip)
         );
         self.violate("R7", words);
     }

@@ -103,7 +103,7 @@ impl World {
                 self.violate("sim", "nothing is planned any more".into());
                 break;
             };
-            debug_assert!(at >= self.now, "time runs forward");
+            assert!(at >= self.now, "time runs forward");
             self.now = at;
             self.stats.events += 1;
             self.dispatch(ev);

@@ -112,7 +112,8 @@ fn make_next_deb(dir: &Path, now: &Version, next: &Version) -> Result<()> {
 }
 
 fn output(program: &str, arguments: &[&str]) -> Result<String> {
-    let done = Command::new(program).args(arguments).output().with_context(|| format!("running {program}"))?;
+    let done =
+        Command::new(program).args(arguments).output().with_context(|| format!("running {program}"))?;
     if !done.status.success() {
         bail!("{program} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }

@@ -36,7 +36,11 @@ fn the_unit_is_tight() -> Result<()> {
         .output()
         .context("running systemd-analyze")?;
     let text = String::from_utf8_lossy(&seen.stdout);
-    let last = text.lines().rev().find(|line| line.contains("Overall exposure level")).context(text.clone().into_owned())?;
+    let last = text
+        .lines()
+        .rev()
+        .find(|line| line.contains("Overall exposure level"))
+        .context(text.clone().into_owned())?;
     let score: f64 = last
         .split_whitespace()
         .find_map(|word| word.parse().ok())

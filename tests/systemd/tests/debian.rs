@@ -27,7 +27,10 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
 
     site.join("a")?;
     a.wait_ready(0, PATIENCE)?;
-    let vips = site.serve(1).await?;
+    let _allocator = site.allocator().await?;
+    site.kubectl.sh(&guide::block("service")?, &[])?;
+    let vips = [site.address_of("web").await?];
+    site.settled(&vips).await?;
     let took = began.elapsed();
     figure(
         "apt install to first announced address",
@@ -39,7 +42,8 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
     // Its own user, two capabilities, and no way to get more.
     let pid = a.main_pid()?;
     let status = a.sh(&format!("cat /proc/{pid}/status"))?;
-    let line = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).unwrap_or_default().trim().to_owned();
+    let line =
+        |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).unwrap_or_default().trim().to_owned();
     let uid = a.sh("id -u purelb")?;
     ensure!(line("Uid:").split_whitespace().all(|id| id == uid.trim()), "{status}");
     for set in ["CapEff:", "CapPrm:", "CapBnd:"] {
@@ -50,8 +54,9 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
 
     // The journal can be asked for one address.
     let about = a.sh(&format!("journalctl -o json --no-pager -u purelbd VIP={}", vips[0]))?;
-    let entry: serde_json::Value = about.lines().last().map(serde_json::from_str).transpose()?.unwrap_or_default();
-    ensure!(entry["SERVICE"] == "default/web0" && entry["REASON"].is_string(), "journal: {about}");
+    let entry: serde_json::Value =
+        about.lines().last().map(serde_json::from_str).transpose()?.unwrap_or_default();
+    ensure!(entry["SERVICE"] == "default/web" && entry["REASON"].is_string(), "journal: {about}");
     ensure!(a.property("StatusText")?.contains("1 of 1"), "{}", a.property("StatusText")?);
 
     // A second node is no event for the first.
@@ -63,7 +68,8 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
     site.settled(&vips).await?;
     let seen = watching.stop()?;
     figure("second node installed: probes", "0 lost", &seen.lost(), seen.nothing_lost());
-    a.sh(&guide::block("verify")?)?;
+    let shown = a.sh(&guide::block("verify")?)?;
+    ensure!(shown.starts_with("active\n") && shown.contains(&vips[0].to_string()), "{shown}");
     Ok(())
 }
 
@@ -102,7 +108,12 @@ async fn stop_hands_over_and_restart_does_not() -> Result<()> {
     ensure!(machine.sh("systemctl restart purelbd").is_err(), "a broken configuration must not start");
     watching.answered_by("the other node answers for all", |owner| owner != name).await?;
     let seen = watching.stop()?;
-    figure("systemctl restart with a broken configuration: probes", "0 lost", &seen.lost(), seen.nothing_lost());
+    figure(
+        "systemctl restart with a broken configuration: probes",
+        "0 lost",
+        &seen.lost(),
+        seen.nothing_lost(),
+    );
     machine.write("/etc/purelb/purelbd.d/log.toml", "")?;
     // It tries again by itself.
     machine.wait_ready(new, PATIENCE)?;
@@ -145,7 +156,12 @@ async fn a_crash_or_a_hang_moves_nothing() -> Result<()> {
     watching.probes(PAST_THE_FENCE).await?;
     let seen = watching.stop()?;
     ensure!(seen.nothing_moved(), "a crash must not move an address\n{seen}{}", machine.journal());
-    figure("SIGKILL, restarted by systemd: probes", "0 lost, no address moves", &seen.lost(), seen.nothing_lost());
+    figure(
+        "SIGKILL, restarted by systemd: probes",
+        "0 lost, no address moves",
+        &seen.lost(),
+        seen.nothing_lost(),
+    );
 
     // Stopped as by a debugger: the watchdog ends it and the next one adopts.
     let watching = site.watch(&vips)?;
@@ -157,9 +173,17 @@ async fn a_crash_or_a_hang_moves_nothing() -> Result<()> {
     let seen = watching.stop()?;
     let words = machine.journal();
     ensure!(words.contains("Watchdog timeout"), "{words}");
-    ensure!(seen.timelines.iter().all(|t| t.two_owners().next().is_none()), "two owners after a hang\n{seen}");
+    ensure!(
+        seen.timelines.iter().all(|t| t.two_owners().next().is_none()),
+        "two owners after a hang\n{seen}"
+    );
     let measured = format!("{}, ready again after {:.1} s", seen.lost(), took.as_secs_f64());
-    figure("SIGSTOP until the watchdog acts: probes", "0 lost, never two owners", &measured, seen.nothing_lost());
+    figure(
+        "SIGSTOP until the watchdog acts: probes",
+        "0 lost, never two owners",
+        &measured,
+        seen.nothing_lost(),
+    );
 
     // A daemon that dies again and again is started more slowly, but always.
     let mut pid = old;

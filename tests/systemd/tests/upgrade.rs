@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use purelb_systemd::figures::figure;
 use purelb_systemd::guide;
 use purelb_systemd::machine::{Machine, PACKAGES};
-use purelb_systemd::site::{Format, PATIENCE, Site};
+use purelb_systemd::site::{Format, PATIENCE, Site, on_debian};
 
 /// See the same in the tests of the service.
 const PAST_THE_FENCE: u64 = 8_000;
@@ -41,7 +41,8 @@ async fn debian_upgrade_downgrade_remove_purge() -> Result<()> {
     // Settings nobody touched follow the package; the administrator's own stay.
     ensure!(!settings()?.contains("New in the next version"));
     machine.sh(&format!("mkdir new; cd new; cp {PACKAGES}/{} .", next.deb))?;
-    exchange(&site, machine, &vips, "apt upgrade", &format!("cd new\n{}", guide::block("upgrade-deb")?)).await?;
+    exchange(&site, machine, &vips, "apt upgrade", &format!("cd new\n{}", guide::block("upgrade-deb")?))
+        .await?;
     ensure!(settings()?.contains("New in the next version"), "an untouched conffile follows");
     let installed = machine.sh("dpkg-query -W -f '${Version}' purelb")?;
     assert_eq!(installed, next.number);
@@ -64,7 +65,12 @@ async fn debian_upgrade_downgrade_remove_purge() -> Result<()> {
     watching.answered_by("the other node answers for all", |owner| owner != name).await?;
     let seen = watching.stop()?;
     let measured = format!("{}, {} addresses left", seen.lost(), left.len());
-    figure("apt remove: probes", "0 lost, no address left", &measured, seen.nothing_lost() && left.is_empty());
+    figure(
+        "apt remove: probes",
+        "0 lost, no address left",
+        &measured,
+        seen.nothing_lost() && left.is_empty(),
+    );
     ensure!(!site.lease_exists(&name).await?, "the Lease of a removed node must be gone");
     machine.sh("test -e /etc/purelb/kubeconfig && ! test -e /usr/sbin/purelbd")?;
 
@@ -88,13 +94,15 @@ async fn rpm_install_upgrade_downgrade_erase() -> Result<()> {
     assert_eq!(machine.property("UnitFileState")?, "enabled");
 
     machine.sh("echo '# mine' >>/etc/purelb/purelbd.toml")?;
-    exchange(&site, machine, &vips, "rpm upgrade", &format!("rpm -U --nodeps {PACKAGES}/{}", next.rpm)).await?;
+    machine.sh(&format!("mkdir new; cd new; cp {PACKAGES}/{} .", next.rpm))?;
+    let up = format!("cd new\n{}", on_debian(&guide::block("upgrade-rpm")?));
+    exchange(&site, machine, &vips, "rpm upgrade", &up).await?;
     let back = format!("rpm -U --nodeps --oldpackage {PACKAGES}/{}", now.rpm);
     exchange(&site, machine, &vips, "rpm downgrade", &back).await?;
     ensure!(machine.sh("cat /etc/purelb/purelbd.toml")?.ends_with("# mine\n"), "changed settings stay");
 
     let watching = site.watch(&vips)?;
-    machine.sh("rpm -e purelb")?;
+    machine.sh(&on_debian(&guide::block("remove-rpm")?))?;
     let left = site.held_by(&name, &vips)?;
     watching.answered_by("the other node answers for all", |owner| owner != name).await?;
     let seen = watching.stop()?;
