@@ -28,7 +28,8 @@ integration() { tests/setup.sh build test && tests/controlplane/build.sh && carg
 # The shipped daemon, as a process, in the lab, on the real API server.
 e2e() {
     tests/setup.sh build test docs && tests/controlplane/build.sh &&
-        cargo build --locked --release --bins && cargo test --no-fail-fast --locked -p purelb-e2e -- --nocapture
+        cargo build --locked --release -p purelbd -p purelbctl -p purelb-allocator &&
+        cargo test --no-fail-fast --locked -p purelb-e2e -- --nocapture
 }
 # The packages as shipped, on nodes that boot systemd.
 packages() {
