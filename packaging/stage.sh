@@ -18,7 +18,7 @@ zipped() { install -d "$(dirname "$1")"; gzip -9n >"$1.gz"; chmod 0644 "$1.gz"; 
 
 binaries=${PURELB_BINARIES-}
 if [[ -z $binaries ]]; then
-    (cd "$source" && cargo build --quiet --locked --release -p purelbd -p purelbctl)
+    (cd "$source" && cargo build --quiet --locked --release -p purelbd -p purelbctl -p purelb-allocator)
     binaries=${CARGO_TARGET_DIR:-$source/target}/release
 fi
 for program in purelbd purelbctl; do
