@@ -274,7 +274,7 @@ impl World {
         able.retain(|n| self.nodes[*n].process.as_ref().is_some_and(|p| p.stopping.is_none()));
         let edited = self.now < self.config_changed + VIEW_LAG;
         // Selected no more, though their Leases are yet to say so: nobody can have it.
-        let deselected = |n: &usize| self.reason(*n, vip).to_string() == "NotSelected";
+        let deselected = |n: &usize| self.reason(*n, vip) == "NotSelected";
         if able.is_empty() || (edited && able.iter().all(|n| *n == node || deselected(n))) {
             return;
         }
