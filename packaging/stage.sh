@@ -18,11 +18,11 @@ zipped() { install -d "$(dirname "$1")"; gzip -9n >"$1.gz"; chmod 0644 "$1.gz"; 
 
 binaries=${PURELB_BINARIES-}
 if [[ -z $binaries ]]; then
-    (cd "$source" && cargo build --quiet --locked --release --bins)
+    (cd "$source" && cargo build --quiet --locked --release -p purelbd -p purelbctl -p purelb-allocator)
     binaries=${CARGO_TARGET_DIR:-$source/target}/release
 fi
 for program in purelbd purelbctl; do
-    [[ -x $binaries/$program ]] || fail "no program $program in $binaries; 'cargo build --release --bins' makes it"
+    [[ -x $binaries/$program ]] || fail "no program $program in $binaries; make build makes it"
 done
 
 # --- purelb: the daemon

@@ -11,6 +11,9 @@ use crate::facts::GarpConfig;
 use crate::ids::{IfIndex, IfName, Vip};
 use crate::time::Mono;
 
+/// A repeat this far behind its time comes from a process that was held up. Another node
+/// may have the address by now, and we have yet to hear of it.
+const TOO_LATE: Duration = Duration::from_secs(1);
 /// A first announcement that could not be sent is tried again this soon.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
@@ -98,6 +101,7 @@ impl Announcer {
                 continue;
             }
             let first = schedule.first;
+            let too_late = !first && now.since(schedule.next) > TOO_LATE;
             let sent = Due { vip, index: schedule.index, interface: schedule.interface.clone(), first };
             schedule.first = false;
             schedule.left -= 1;
@@ -105,7 +109,7 @@ impl Announcer {
             if schedule.left == 0 {
                 self.schedules.remove(&vip);
             }
-            if first || self.take_token(now, sent.index) {
+            if first || (!too_late && self.take_token(now, sent.index)) {
                 due.push(sent);
             } else {
                 self.dropped += 1;
@@ -131,7 +135,7 @@ impl Announcer {
         self.schedules.values().map(|s| s.next).min()
     }
 
-    /// Repeats that gave way to the rate.
+    /// Repeats that gave way to the rate, or came too late.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

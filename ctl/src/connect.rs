@@ -244,6 +244,11 @@ pub fn refused(status: &Status) -> Failure {
         _ if cause.contains("alert") || cause.contains("AlertReceived") => {
             "the daemon does not accept your certificate: is it from the authority in its control.client_ca, and still valid?"
         }
+        // Its alert can be lost when it closes the connection under our first request.
+        _ if cause.contains("broken pipe") || cause.contains("onnection reset") => {
+            "the daemon closed the connection: over TLS it does not accept your certificate (is it from the authority in \
+             its control.client_ca, and still valid?), else see `journalctl -u purelbd` there"
+        }
         Code::Unavailable | Code::DeadlineExceeded => {
             "see `systemctl status purelbd` and `journalctl -u purelbd` there"
         }

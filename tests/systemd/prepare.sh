@@ -5,13 +5,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 cache=${PURELB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/purelb}/systemd
-# The kind of system a node is; rpm, to run the scripts of the RPM package for real.
+# The kind of system a node is; rpm, to run the scripts of the RPM package for real; kmod,
+# for the virtual machine that boots the same root.
 suite=bookworm
-packages=systemd,systemd-sysv,dbus,init-system-helpers,passwd,iproute2,rpm
+packages=systemd,systemd-sysv,dbus,init-system-helpers,passwd,iproute2,rpm,kmod
 # The release that has a kubectl that knows "create token".
 kubectl_suite=trixie
 
-recipe=$(sha256sum prepare.sh | cut -c1-12)
+recipe=$(cat prepare.sh guest-init | sha256sum | cut -c1-12)
 dir=$cache/$recipe
 mkdir -p "$cache"
 exec 9>"$cache/.lock"
@@ -27,6 +28,8 @@ if [[ ! -e $dir/ready ]]; then
         { cat "$new/log" >&2; exit 1; }
     rm -f "$new/root/etc/hostname"
     : >"$new/root/etc/machine-id"
+    mkdir -p "$new/root/lib/modules"
+    install -m 0755 guest-init "$new/root/guest-init"
     mmdebstrap --quiet --variant=extract --include=kubectl "$kubectl_suite" "$new/tools" >"$new/log" 2>&1 ||
         { cat "$new/log" >&2; exit 1; }
     mv "$new/tools/usr/bin/kubectl" "$new/kubectl"

@@ -87,3 +87,13 @@ fn a_failed_first_is_tried_again_as_a_first() {
     announcer.failed(ms(0), vip(1), IfIndex(2), eth0(), &mk_config(200, 1, 500));
     assert_eq!(sent(&mut announcer, 60_000, |_| true), [(100, true)]);
 }
+
+#[test]
+fn a_repeat_of_a_process_that_was_held_up_is_not_sent() {
+    let mut announcer = Announcer::new(1000);
+    announcer.start(ms(0), vip(1), IfIndex(2), eth0(), &mk_config(0, 3, 500));
+    assert_eq!(sent(&mut announcer, 0, |_| true), [(0, true)]);
+    assert_eq!(announcer.due(ms(20_000), |_| true), []);
+    assert_eq!(announcer.dropped(), 1);
+    assert_eq!(sent(&mut announcer, 60_000, |_| true), [(20_500, false)], "the next one is in time again");
+}

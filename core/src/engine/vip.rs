@@ -190,7 +190,12 @@ impl Engine {
                 && !matches!(&wish.verdict, Verdict::Peer(to) if !heard(to) || self.finds_its_way(now, to).is_some()),
             announces: &announces,
         };
+        let giving = state.handoff.giving_to().is_some();
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);
+        // Ours again midway: the other may have announced it, whether it says so or not.
+        if giving && wish.verdict == Verdict::Mine {
+            state.rival = true;
+        }
         match ended {
             Some(Ended::Confirmed) => self.counters.handoffs_confirmed += 1,
             Some(Ended::TimedOut) => self.counters.handoffs_timed_out += 1,

@@ -1,19 +1,15 @@
 //! The calls.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pb::control_server::{Control, ControlServer};
+use pb::control_server::Control;
 use purelb_core::Vip;
 use purelb_proto::control::v1 as pb;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-use tonic_health::ServingStatus;
-use tracing::{debug, error};
+use tracing::debug;
 
 use super::events::Events;
 use super::listen::Doors;
@@ -32,91 +28,14 @@ const AHEAD: usize = 4;
 type Stream<T> = ReceiverStream<Result<T, Status>>;
 
 #[derive(Clone, Debug)]
-struct Api {
-    running: Running,
+pub struct Api {
+    pub running: Running,
     limits: Arc<Limits>,
-    events: Arc<Events>,
+    pub events: Arc<Events>,
     tls: Option<Arc<Tls>>,
     trouble: Arc<[String]>,
     streams: Arc<Semaphore>,
     started: Instant,
-}
-
-/// Serves until told to stop.
-pub async fn serve(running: Running, doors: Doors, limits: Arc<Limits>, stopped: oneshot::Receiver<()>) {
-    let api = Api {
-        events: Arc::new(Events::new(limits.events)),
-        tls: doors.tls(),
-        trouble: doors.trouble.as_slice().into(),
-        streams: Arc::new(Semaphore::new(limits.streams)),
-        started: Instant::now(),
-        limits: limits.clone(),
-        running,
-    };
-    if let Err(error) = serve_on(api, doors, &limits, stopped).await {
-        error!(%error, "the control API has ended");
-    }
-}
-
-async fn serve_on(
-    api: Api,
-    doors: Doors,
-    limits: &Arc<Limits>,
-    stopped: oneshot::Receiver<()>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // One that is accepted waits here for a moment; the kernel's queue holds the rest.
-    let (accepted, conns) = mpsc::channel::<io::Result<super::conn::Conn>>(1);
-    doors.accept(limits, &accepted)?;
-    drop(accepted);
-    let (health_reporter, health) = tonic_health::server::health_reporter();
-    tokio::spawn(follow(api.clone(), health_reporter));
-    let register = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(purelb_proto::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let control = ControlServer::new(api).max_decoding_message_size(limits.message);
-    let router = Server::builder()
-        .timeout(limits.request)
-        .concurrency_limit_per_connection(limits.streams_per_connection as usize)
-        .max_concurrent_streams(limits.streams_per_connection)
-        .http2_keepalive_interval(Some(limits.ping))
-        .http2_keepalive_timeout(Some(limits.ping / 2))
-        .http2_max_header_list_size(8 << 10)
-        .max_connection_age(limits.connection_age)
-        .add_service(InterceptedService::new(control, known))
-        .add_service(InterceptedService::new(health, known))
-        .add_service(InterceptedService::new(register().build_v1()?, known))
-        .add_service(InterceptedService::new(register().build_v1alpha()?, known));
-    let serving = router.serve_with_incoming(ReceiverStream::new(conns));
-    tokio::select! {
-        ended = serving => Ok(ended?),
-        _ = stopped => Ok(()),
-    }
-}
-
-/// Nobody without a role gets an answer, whatever the service.
-fn known(request: Request<()>) -> Result<Request<()>, Status> {
-    require(&request, Role::Reader, "a call")?;
-    Ok(request)
-}
-
-/// Keeps the events and the health up to date, from every picture.
-async fn follow(api: Api, health: tonic_health::server::HealthReporter) {
-    let mut pictures = api.running.handle.subscribe();
-    let mut before = pictures.borrow_and_update().clone();
-    loop {
-        let serving =
-            if before.ready && !before.stopping { ServingStatus::Serving } else { ServingStatus::NotServing };
-        health.set_service_status("", serving).await;
-        health.set_service_status("purelb.control.v1.Control", ServingStatus::Serving).await;
-        if pictures.changed().await.is_err() {
-            return;
-        }
-        let after = pictures.borrow_and_update().clone();
-        api.events.record(&before, &after);
-        before = after;
-    }
 }
 
 fn ended(error: HandleError) -> Status {
@@ -127,6 +46,18 @@ fn ended(error: HandleError) -> Status {
 }
 
 impl Api {
+    pub fn new(running: Running, doors: &Doors, limits: Arc<Limits>) -> Self {
+        Self {
+            events: Arc::new(Events::new(limits.events)),
+            tls: doors.tls(),
+            trouble: doors.trouble.as_slice().into(),
+            streams: Arc::new(Semaphore::new(limits.streams)),
+            started: Instant::now(),
+            limits,
+            running,
+        }
+    }
+
     /// A place among the streams; without one the caller is told to come back.
     fn place(&self) -> Result<OwnedSemaphorePermit, Status> {
         self.streams.clone().try_acquire_owned().map_err(|_| {

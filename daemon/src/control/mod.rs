@@ -22,6 +22,7 @@ mod peer;
 mod problems;
 mod resync;
 mod roles;
+mod server;
 mod status;
 mod tls;
 mod watch;
@@ -73,7 +74,7 @@ pub fn start(running: Running, limits: Limits) -> Result<Server, ControlError> {
     let runtime = runtime.map_err(ControlError::Start)?;
     let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
         let limits = Arc::new(limits);
-        runtime.block_on(api::serve(running, doors, limits, stopped));
+        runtime.block_on(server::serve(running, doors, limits, stopped));
         runtime.shutdown_background();
     });
     let thread = thread.map_err(ControlError::Start)?;
@@ -89,6 +90,3 @@ impl Drop for Server {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

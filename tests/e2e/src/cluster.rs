@@ -209,6 +209,20 @@ impl<'p> Cluster<'p> {
             async { seen }
         })
         .await
+        .map_err(|error| error.context(self.words()))
+    }
+
+    /// What every daemon said last, for the report of a failure.
+    pub fn words(&self) -> String {
+        let mut words = String::new();
+        for (name, daemon) in &self.daemons {
+            let told = daemon.told().into_iter().rev().find(|(_, text)| text.contains("STATUS="));
+            let log = daemon.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n    ");
+            words.push_str(&format!("{name}: {}\n    {last}\n", told.map(|(_, t)| t).unwrap_or_default()));
+        }
+        words
     }
 
     /// Waits for any condition that can be looked at without waiting.
@@ -223,6 +237,7 @@ impl<'p> Cluster<'p> {
             async { seen }
         })
         .await
+        .map_err(|error| error.context(self.words()))
     }
 }
 

@@ -125,12 +125,10 @@ impl World {
         match (write.mode, standing) {
             (LeaseMode::Create, Some(_)) => return Err(LeaseError::Exists),
             (LeaseMode::TakeOver | LeaseMode::Renew, None) => return Err(LeaseError::Missing),
-            (LeaseMode::Renew, Some(l)) => {
-                if l.facts.instance.as_ref() != Some(&write.content.instance) {
-                    let by = l.facts.instance.clone();
-                    let by = by.unwrap_or_else(|| InstanceId::new("unknown").expect("a valid id"));
-                    return Err(LeaseError::Taken(by));
-                }
+            (LeaseMode::Renew, Some(l)) if l.facts.instance.as_ref() != Some(&write.content.instance) => {
+                let by = l.facts.instance.clone();
+                let by = by.unwrap_or_else(|| InstanceId::new("unknown").expect("a valid id"));
+                return Err(LeaseError::Taken(by));
             }
             _ => {}
         }

@@ -273,7 +273,16 @@ impl World {
         }
         able.retain(|n| self.nodes[*n].process.as_ref().is_some_and(|p| p.stopping.is_none()));
         let edited = self.now < self.config_changed + VIEW_LAG;
-        if able.is_empty() || (edited && able == [node]) {
+        // Selected no more, though their Leases are yet to say so: nobody can have it.
+        let deselected = |n: &usize| self.reason(*n, vip) == "NotSelected";
+        if able.is_empty() || (edited && able.iter().all(|n| *n == node || deselected(n))) {
+            return;
+        }
+        // A stop does not wait for a winner that just started and may not know yet that
+        // it won.
+        let stops = self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_some());
+        let young = |p: &crate::node::Process| p.started + self.setup.duration() + VIEW_LAG > self.now;
+        if stops && self.nodes[winner].process.as_ref().is_some_and(young) {
             return;
         }
         let words = format!(

@@ -163,7 +163,7 @@ impl World {
                 kernel.add_foreign(self.now, *index, own_address(subnet, node));
             }
             // Every second node has the segment's second subnet too.
-            if node % 2 == 0 {
+            if node.is_multiple_of(2) {
                 kernel.add_foreign(self.now, *index, own_address(v4_subnet(*segment, true), node));
             }
             let local: IpAddr = format!("fe80::{:x}", node + 1).parse().expect("an address");

@@ -59,7 +59,7 @@ impl World {
         let renewal = self.renewal_mark(node);
         let (_, segment) = self.nodes[node].ports[0];
         let mut subnets = BTreeSet::from([v4_subnet(segment, false), v6_subnet(segment)]);
-        if node % 2 == 0 {
+        if node.is_multiple_of(2) {
             subnets.insert(v4_subnet(segment, true));
         }
         let facts = LeaseFacts {

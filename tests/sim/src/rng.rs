@@ -17,7 +17,7 @@ impl Rng {
         }))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = s[1] << 17;
@@ -33,7 +33,7 @@ impl Rng {
     /// In `0..n`; `n` must not be zero.
     pub fn below(&mut self, n: u64) -> u64 {
         // The bias of a plain remainder is far below what a simulation notices.
-        self.next() % n
+        self.draw() % n
     }
 
     /// In `low..high`.
@@ -66,7 +66,7 @@ mod tests {
     fn a_seed_means_these_numbers_for_ever() {
         let mut rng = Rng::new(42);
         assert_eq!(
-            [rng.next(), rng.next(), rng.next()],
+            [rng.draw(), rng.draw(), rng.draw()],
             [1_546_998_764_402_558_742, 6_990_951_692_964_543_102, 12_544_586_762_248_559_009]
         );
     }

@@ -60,7 +60,7 @@ impl Job {
     }
 
     pub fn command_line(self) -> String {
-        let mut text = format!("cargo run -p purelb-sim --release -- --seed {}", self.seed);
+        let mut text = format!("cargo run -p purelb-sim --profile sim -- --seed {}", self.seed);
         if let Some(profile) = self.profile {
             text += &format!(" --profile {}", profile.name());
         }

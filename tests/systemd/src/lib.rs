@@ -6,6 +6,7 @@
 //! made once, and whose network is a host of the lab: [`machine`]. The commands come from
 //! `docs/install.md` itself: [`guide`].
 
+pub mod cargo;
 pub mod figures;
 pub mod guide;
 pub mod machine;

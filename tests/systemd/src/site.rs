@@ -13,13 +13,15 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use purelb_kit::controlplane::ControlPlane;
 use purelb_kit::controlplane::fixtures::{allocated, node, service, status_with};
+use purelb_kit::controlplane::process::Process;
+use purelb_kit::controlplane::{ControlPlane, ServiceAccount};
 use purelb_kit::lab::{API_ADDRESS, API_PORT, AddressWatch, Lab, Prober, Probing, Report, Timeline};
 use purelb_kit::wait::eventually;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
+use crate::cargo::built;
 use crate::guide;
 use crate::machine::{Machine, PACKAGES};
 use crate::packages::Packages;
@@ -103,6 +105,7 @@ pub struct Site {
     pub machines: BTreeMap<String, Machine>,
     pub lab: Lab,
     pub packages: &'static Packages,
+    plane: &'static ControlPlane,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -138,7 +141,7 @@ impl Site {
             machine.wait_up()?;
         }
         let kubectl = Kubectl::of(plane)?;
-        Ok(Self { client, kubectl, machines, lab, packages, _turn: turn })
+        Ok(Self { client, kubectl, machines, lab, packages, plane, _turn: turn })
     }
 
     /// Nodes with the package, joined as the guide says, all of them ready.
@@ -198,6 +201,31 @@ impl Site {
         }
         machine.sh(&format!("cd here\n{}", guide::block("join")?))?;
         Ok(())
+    }
+
+    /// Starts the allocator, with the rights of its account, until dropped.
+    pub async fn allocator(&self) -> Result<Process> {
+        let program =
+            built(&["build", "-p", "purelb-allocator", "--bin", "purelb-allocator"], "purelb-allocator")?;
+        let kubeconfig = self.plane.kubeconfig_for(&ServiceAccount::allocator(), &self.plane.url()).await?;
+        let arguments = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--default-announcer=PureLB".to_owned(),
+            "--metrics-address=127.0.0.1:0".to_owned(),
+        ];
+        Process::start("purelb-allocator", &program, &arguments, &self.lab.dir().join("allocator.log"))
+    }
+
+    /// Waits until a Service has an address.
+    pub async fn address_of(&self, name: &str) -> Result<IpAddr> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), "default");
+        eventually(&format!("Service {name} has an address"), PATIENCE, || async {
+            let service = services.get(name).await.map_err(|e| e.to_string())?;
+            let status = serde_json::to_value(&service.status).unwrap_or_default();
+            let ip = status["loadBalancer"]["ingress"][0]["ip"].as_str().and_then(|ip| ip.parse().ok());
+            ip.ok_or_else(|| status.to_string())
+        })
+        .await
     }
 
     /// Services with an address each, as the allocator would leave them; answers their
@@ -271,8 +299,11 @@ impl Site {
 
 /// The guide speaks to an RPM system; here its package manager is a guest and knows none
 /// of the libraries that are there.
-fn on_debian(script: &str) -> String {
-    script.replace("dnf install -y ./", "rpm -i --nodeps ./")
+pub fn on_debian(script: &str) -> String {
+    script
+        .replace("dnf install -y ./", "rpm -i --nodeps ./")
+        .replace("dnf upgrade -y ./", "rpm -U --nodeps ./")
+        .replace("dnf remove -y ", "rpm -e ")
 }
 
 async fn forget_earlier_tests(client: &Client) -> Result<()> {

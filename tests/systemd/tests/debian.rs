@@ -27,7 +27,10 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
 
     site.join("a")?;
     a.wait_ready(0, PATIENCE)?;
-    let vips = site.serve(1).await?;
+    let _allocator = site.allocator().await?;
+    site.kubectl.sh(&guide::block("service")?, &[])?;
+    let vips = [site.address_of("web").await?];
+    site.settled(&vips).await?;
     let took = began.elapsed();
     figure(
         "apt install to first announced address",
@@ -53,7 +56,7 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
     let about = a.sh(&format!("journalctl -o json --no-pager -u purelbd VIP={}", vips[0]))?;
     let entry: serde_json::Value =
         about.lines().last().map(serde_json::from_str).transpose()?.unwrap_or_default();
-    ensure!(entry["SERVICE"] == "default/web0" && entry["REASON"].is_string(), "journal: {about}");
+    ensure!(entry["SERVICE"] == "default/web" && entry["REASON"].is_string(), "journal: {about}");
     ensure!(a.property("StatusText")?.contains("1 of 1"), "{}", a.property("StatusText")?);
 
     // A second node is no event for the first.
@@ -65,7 +68,8 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
     site.settled(&vips).await?;
     let seen = watching.stop()?;
     figure("second node installed: probes", "0 lost", &seen.lost(), seen.nothing_lost());
-    a.sh(&guide::block("verify")?)?;
+    let shown = a.sh(&guide::block("verify")?)?;
+    ensure!(shown.starts_with("active\n") && shown.contains(&vips[0].to_string()), "{shown}");
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use purelb_systemd::figures::figure;
 use purelb_systemd::guide;
 use purelb_systemd::machine::{Machine, PACKAGES};
-use purelb_systemd::site::{Format, PATIENCE, Site};
+use purelb_systemd::site::{Format, PATIENCE, Site, on_debian};
 
 /// See the same in the tests of the service.
 const PAST_THE_FENCE: u64 = 8_000;
@@ -94,14 +94,15 @@ async fn rpm_install_upgrade_downgrade_erase() -> Result<()> {
     assert_eq!(machine.property("UnitFileState")?, "enabled");
 
     machine.sh("echo '# mine' >>/etc/purelb/purelbd.toml")?;
-    exchange(&site, machine, &vips, "rpm upgrade", &format!("rpm -U --nodeps {PACKAGES}/{}", next.rpm))
-        .await?;
+    machine.sh(&format!("mkdir new; cd new; cp {PACKAGES}/{} .", next.rpm))?;
+    let up = format!("cd new\n{}", on_debian(&guide::block("upgrade-rpm")?));
+    exchange(&site, machine, &vips, "rpm upgrade", &up).await?;
     let back = format!("rpm -U --nodeps --oldpackage {PACKAGES}/{}", now.rpm);
     exchange(&site, machine, &vips, "rpm downgrade", &back).await?;
     ensure!(machine.sh("cat /etc/purelb/purelbd.toml")?.ends_with("# mine\n"), "changed settings stay");
 
     let watching = site.watch(&vips)?;
-    machine.sh("rpm -e purelb")?;
+    machine.sh(&on_debian(&guide::block("remove-rpm")?))?;
     let left = site.held_by(&name, &vips)?;
     watching.answered_by("the other node answers for all", |owner| owner != name).await?;
     let seen = watching.stop()?;

@@ -161,3 +161,20 @@ fn a_relist_announces_once_more() {
     world.feed(Input::Leases(Update::All(vec![own])));
     assert_eq!(world.announcements(IP), before + 1);
 }
+
+#[test]
+fn ours_again_midway_is_announced_again() {
+    let mut world = World::new().listed(vec![], vec![]);
+    let ip = world.address_won_by("peer", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Nodes(Update::Set(mk_node("peer"))));
+    world.ms(2_000);
+    let before = world.announcements(&ip);
+    let older = LeaseFacts { announced: None, ..mk_peer("peer", 5, &[]) };
+    world.feed(Input::Leases(Update::Set(older)));
+    assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
+    world.ms(1_000);
+    world.feed(Input::Leases(Update::Gone(node("peer"))));
+    assert!(world.holds(&ip));
+    assert_eq!(world.announcements(&ip), before + 1, "the peer took and announced it at once");
+}

@@ -146,7 +146,7 @@ fn svg(screen: &vt100::Screen) -> String {
             let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             match runs.last_mut() {
                 Some((fill, bold, _, run)) if *fill == colour(cell) && *bold == cell.bold() => {
-                    run.push_str(&text)
+                    run.push_str(&text);
                 }
                 _ => runs.push((colour(cell), cell.bold(), column, text)),
             }

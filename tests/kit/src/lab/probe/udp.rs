@@ -24,6 +24,10 @@ const LOOK_EVERY_MS: u16 = 50;
 /// Answers wait here while the receiver does not get to run: a second's worth and more.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
+/// Probes to an address nobody answers for wait in the neighbour table and count
+/// against the socket: they must not keep those to other addresses from being sent.
+const SEND_BUFFER: usize = 64 << 20;
+
 pub(super) fn start(client: &Netns, notes: &Arc<Notes>) -> Result<(JoinHandle<()>, JoinHandle<()>)> {
     let wildcards = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let sockets = client
@@ -54,6 +58,7 @@ fn socket(ip: IpAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     setsockopt(&socket, ReceiveTimestampns, &true)?;
     setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+    setsockopt(&socket, nix::sys::socket::sockopt::SndBufForce, &SEND_BUFFER)?;
     Ok(socket)
 }
 
