@@ -37,17 +37,33 @@ pub enum Credential<'a> {
     TokenFile(&'a str),
 }
 
+/// Where the API server is, and how a daemon knows that it is the right one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cluster<'a> {
+    pub server: &'a str,
+    /// None: the system's authorities are trusted.
+    pub ca_pem: Option<&'a str>,
+    /// The name in its certificate, where that is not the host of `server`.
+    pub tls_server_name: Option<&'a str>,
+}
+
 /// The kubeconfig's text. It is YAML by being JSON.
-pub fn kubeconfig(server: &str, ca_pem: &[u8], namespace: &str, credential: &Credential<'_>) -> String {
+pub fn kubeconfig(cluster: &Cluster<'_>, namespace: &str, credential: &Credential<'_>) -> String {
     let user: Value = match credential {
         Credential::Token(token) => json!({ "token": token }),
         Credential::TokenFile(path) => json!({ "tokenFile": path }),
     };
-    let cluster = json!({"server": server, "certificate-authority-data": ByteString(ca_pem.to_vec())});
+    let mut entry = json!({ "server": cluster.server });
+    if let Some(pem) = cluster.ca_pem {
+        entry["certificate-authority-data"] = json!(ByteString(pem.as_bytes().to_vec()));
+    }
+    if let Some(name) = cluster.tls_server_name {
+        entry["tls-server-name"] = json!(name);
+    }
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "clusters": [{"name": "cluster", "cluster": entry}],
         "users": [{"name": DAEMON_ACCOUNT, "user": user}],
         "contexts": [{"name": "purelb", "context": {
             "cluster": "cluster", "user": DAEMON_ACCOUNT, "namespace": namespace,
@@ -72,13 +88,15 @@ mod tests {
 
     #[test]
     fn kube_reads_the_kubeconfig() {
-        let text = kubeconfig("https://api:6443", b"PEM", "purelb-system", &Credential::Token("t"));
+        let of = |server, ca_pem| Cluster { server, ca_pem, tls_server_name: None };
+        let text = kubeconfig(&of("https://api:6443", Some("PEM")), "purelb-system", &Credential::Token("t"));
         let read: kube::config::Kubeconfig = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read.current_context.as_deref(), Some("purelb"));
         let cluster = read.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.server.as_deref(), Some("https://api:6443"));
         assert_eq!(cluster.certificate_authority_data.as_deref(), Some("UEVN"));
-        let file = kubeconfig("https://api", b"", "ns", &Credential::TokenFile("/etc/purelb/token"));
+        let file = kubeconfig(&of("https://api", None), "ns", &Credential::TokenFile("/etc/purelb/token"));
         assert!(file.contains("\"tokenFile\": \"/etc/purelb/token\""));
+        assert!(!file.contains("certificate-authority"), "nothing that says less than it seems to");
     }
 }
