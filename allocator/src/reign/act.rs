@@ -70,10 +70,7 @@ impl Reign {
         self.book.busy(&key);
         let guard = self.writer.guard().clone();
         self.tasks.spawn(async move {
-            let answer = match guard.check() {
-                Ok(()) => provider.allocate(&question).await.map_err(|e| e.to_string()),
-                Err(deposed) => Err(deposed.to_string()),
-            };
+            let answer = provider.allocate(&guard, &question).await.map_err(|e| e.to_string());
             Done::Answered { key, question, answer }
         });
     }
@@ -89,7 +86,7 @@ impl Reign {
                     if guard.check().is_err() {
                         break;
                     }
-                    let released = provider.release(what.group.name(), &what.service, what.ip).await;
+                    let released = provider.release(&guard, what.group.name(), &what.service, what.ip).await;
                     answer = released.map_err(|e| e.to_string());
                     if answer.is_ok() {
                         break;

@@ -9,8 +9,9 @@
 //! ```
 //! One task owns all of it. Nothing is decided before every kind was listed
 //! completely, with reads that began after the Lease was won. Nothing is queued but
-//! names of Services (each once) and tasks in number below the limit; a watch that is
-//! faster than we are waits in its socket.
+//! names of Services (each once), writes in number below the limit, and one question to
+//! a provider per Service, of which it is asked a few at a time; a watch that is faster
+//! than we are waits in its socket.
 
 mod act;
 mod agenda;

@@ -67,6 +67,38 @@ async fn an_external_provider_gives_takes_back_and_may_be_away() -> Result<()> {
     running.stop().await
 }
 
+/// NetBox knows no "take the next one" for single addresses: who looks and takes must be
+/// one at a time, also over several groups of one NetBox.
+#[tokio::test]
+async fn a_burst_gets_different_addresses_of_a_netbox() -> Result<()> {
+    const SERVICES: usize = 24;
+    let api = purelb_kit::embedded::EmbeddedApi::start().await?;
+    let reserve = |store: Store, i| store.with_address(&format!("198.51.100.{i}/24"), "purelb", "reserved");
+    let store = (1..=SERVICES).fold(Store::default(), reserve);
+    let netbox = NetboxServer::start(store, "the-token").await?;
+    let mut settings = settings();
+    settings.netbox_token = Some("the-token".into());
+    let c = crate::common::Cluster::new(api.client("user")?);
+    c.namespace("shop").await?;
+    for group in ["nb0", "nb1"] {
+        c.group(group, json!({"netbox": {"url": netbox.url(), "tenant": "purelb"}})).await?;
+    }
+    for i in 0..SERVICES {
+        c.service(&format!("shop/s{i}"), &[("service-group", &format!("nb{}", i % 2))]).await?;
+    }
+    // All are there when it starts, so all are asked for at once.
+    let running = Running::start(api.client("allocator")?, settings).await?;
+    let mut seen = std::collections::BTreeSet::new();
+    for i in 0..SERVICES {
+        let state = c.has_some(&format!("shop/s{i}")).await?;
+        assert!(seen.insert(state.ips[0].clone()), "{} twice", state.ips[0]);
+        let store = netbox.store();
+        let by = store.all().iter().find(|a| a.ip == ip(&state.ips[0])).map(|a| a.description.clone());
+        assert_eq!(by.as_deref(), Some(format!("purelb: shop/s{i}").as_str()), "NetBox knows who has it");
+    }
+    running.stop().await
+}
+
 #[tokio::test]
 async fn a_netbox_that_is_down_holds_up_nobody_else() -> Result<()> {
     let api = purelb_kit::embedded::EmbeddedApi::start().await?;
