@@ -102,7 +102,7 @@ impl Reign {
         match done {
             Done::Wrote { key, ended, tally } => self.wrote(&key, ended, &tally),
             Done::Answered { key, question, answer } => {
-                if answer.is_err() {
+                if answer.is_err() && self.objects.contains_key(&key) {
                     self.asks.failed(&key, Instant::now());
                 } else {
                     self.asks.succeeded(&key);
@@ -165,7 +165,10 @@ impl Reign {
                     self.know(now);
                 }
                 self.book.settled(key, sure);
-                self.retries.failed(key, Instant::now());
+                // One that is gone is not waited for, nor remembered.
+                if self.objects.contains_key(key) {
+                    self.retries.failed(key, Instant::now());
+                }
             }
             // The watch says so, too, and then it is forgotten.
             Ended::Gone => self.book.settled(key, Sure::Yes),

@@ -170,7 +170,6 @@ impl Reign {
 
     fn see_lease(&mut self, event: Event<Lease>) {
         let now = clock::now();
-        self.live_at = Some(now);
         match event {
             Event::Init => self.listing.leases.present.clear(),
             Event::InitApply(object) => {
@@ -180,12 +179,14 @@ impl Reign {
             Event::InitDone => {
                 let present = std::mem::take(&mut self.listing.leases.present);
                 self.live.retain(&present, now);
+                self.live_at = Some(now);
                 self.listing.leases.done = true;
             }
             Event::Apply(object) => self.know_lease(&object),
             Event::Delete(object) => {
                 if let Some(node) = names::node_of_lease(&object.name_any()) {
                     self.live.gone(&node, now);
+                    self.live_at = Some(now);
                 }
             }
         }
@@ -193,7 +194,12 @@ impl Reign {
 
     fn know_lease(&mut self, object: &Lease) {
         match lease::facts(object) {
-            Ok(facts) => self.live.seen(&facts, clock::now()),
+            Ok(facts) => {
+                let now = clock::now();
+                if self.live.seen(&facts, now) {
+                    self.live_at = Some(now);
+                }
+            }
             Err(problem) => tracing::debug!(%problem, "a Lease is passed over"),
         }
     }

@@ -140,6 +140,11 @@ async fn every_refusal_is_told_once() -> Result<()> {
         assert!(message.contains(words), "{key}: {message}");
         c.events_of(key, "AllocationFailed", 1).await?;
     }
+    // Not asked for at all: no class, and the setting is off.
+    c.service_with("refused/classless", &[("service-group", "cidr")], |s| {
+        s.spec.as_mut().unwrap().load_balancer_class = None;
+    })
+    .await?;
     let versions = async || -> Result<BTreeMap<String, Option<String>>> {
         let all = [services(&c, "refused").await?, services(&c, "fenced").await?].concat();
         Ok(all.iter().map(|s| (s.name_any(), s.resource_version())).collect())
@@ -154,6 +159,7 @@ async fn every_refusal_is_told_once() -> Result<()> {
     c.has("calm/poke", &["10.26.0.10"]).await?;
     c.events_of("calm/poke", "AddressAssigned", 1).await?;
     assert_eq!(before, versions().await?, "no Service was written");
+    assert_eq!(c.state("refused/classless").await?, Default::default(), "somebody else's");
     for key in expected.keys() {
         c.events_of(key, "AllocationFailed", 1).await?;
     }
