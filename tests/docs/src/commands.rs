@@ -106,8 +106,9 @@ fn shell_commands(line: &str) -> Vec<Vec<String>> {
 fn end_word(commands: &mut [Vec<String>], word: &mut Option<String>) {
     if let (Some(word), Some(command)) = (word.take(), commands.last_mut()) {
         // `A=b program` runs the program.
-        let assigns = command.is_empty() && word.contains('=') && !word.starts_with('-');
-        if !assigns && !(command.is_empty() && ["sudo", "exec", "time"].contains(&word.as_str())) {
+        let assigns = word.contains('=') && !word.starts_with('-');
+        let before = assigns || ["sudo", "exec", "time"].contains(&word.as_str());
+        if !before || !command.is_empty() {
             command.push(word);
         }
     }
