@@ -49,8 +49,10 @@ fn program(name: &'static str, profile: Profile) -> Result<PathBuf> {
 fn build(name: &str, release: bool) -> Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
+    // Always all of them: cargo chooses the features of shared dependencies by what is
+    // built together, and another choice builds half of them anew.
     command
-        .args(["build", "--quiet", "--package", name, "--bin", name])
+        .args(["build", "--quiet", "--locked", "-p", "purelbd", "-p", "purelbctl", "-p", "purelb-allocator"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit());
@@ -71,6 +73,7 @@ fn build(name: &str, release: bool) -> Result<PathBuf> {
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let path = artifacts.filter_map(|a| a.get("executable")?.as_str().map(PathBuf::from)).next_back();
+    let mut programs = artifacts.filter_map(|a| a.get("executable")?.as_str().map(PathBuf::from));
+    let path = programs.find(|p| p.file_name().is_some_and(|file| file == name));
     path.with_context(|| format!("cargo built {name} and did not say where it is"))
 }
