@@ -34,7 +34,7 @@ pub struct Running {
 
 impl Daemon {
     fn ctl_command(&self, arguments: &str) -> Result<Command> {
-        let mut command = Command::new(purelbctl(crate::Profile::Same)?);
+        let mut command = Command::new(purelbctl()?);
         command.arg("--socket").arg(self.node.dir().join("control.sock"));
         command.args(arguments.split_whitespace());
         command.env_remove("KUBECONFIG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -56,7 +56,7 @@ impl Daemon {
 impl Running {
     /// Starts it without naming a daemon: the arguments say which.
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
-        let mut command = Command::new(purelbctl(crate::Profile::Same)?);
+        let mut command = Command::new(purelbctl()?);
         command.args(arguments).env_remove("KUBECONFIG").envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(Self { child: command.spawn().context("starting purelbctl")? })

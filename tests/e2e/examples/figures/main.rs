@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use purelb_core::Mono;
-use purelb_e2e::{Cluster, Profile, Trial, Usage, Wish, own_plane, vip};
+use purelb_e2e::{Cluster, Trial, Usage, Wish, own_plane, vip};
 use purelb_kit::controlplane::ControlPlane;
 use purelb_kit::lab::{Change, Lab, LabBuilder, now};
 use purelb_kit::wait::eventually;
@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(30);
 /// Repeated announcements and slots are over by then.
 const CALM: Duration = Duration::from_secs(10);
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let mut wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     if wanted.is_empty() {
@@ -57,7 +57,6 @@ fn lab(nodes: &[String]) -> LabBuilder {
 /// A cluster of release builds, all of them ready.
 async fn cluster<'p>(plane: &'p ControlPlane, nodes: &[String]) -> Result<Cluster<'p>> {
     let mut cluster = Cluster::new(plane, lab(nodes)).await?;
-    cluster.settings.profile = Profile::Release;
     for name in nodes {
         cluster.join(name).await?;
     }
