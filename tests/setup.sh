@@ -7,7 +7,7 @@ set -euo pipefail
 
 declare -A packages=(
     [build]="gcc libc6-dev pkg-config libsystemd-dev"
-    [test]="iproute2 nftables procps util-linux"
+    [test]="iproute2 nftables procps tar util-linux"
     [package]="dpkg-dev lintian rpm rpmlint"
     [systemd]="systemd systemd-container mmdebstrap dpkg-dev rpm util-linux user-mode-linux"
 )

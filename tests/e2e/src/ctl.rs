@@ -1,6 +1,8 @@
 //! The operator: the real `purelbctl` against a daemon's socket.
 
+use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -49,6 +51,13 @@ impl Daemon {
     /// Starts the program and leaves it running.
     pub fn ctl_start(&self, arguments: &str) -> Result<Running> {
         let child = self.ctl_command(arguments)?.spawn().context("starting purelbctl")?;
+        Ok(Running { child })
+    }
+
+    /// The same with what it prints in a file, to be read while it goes on.
+    pub fn ctl_into(&self, arguments: &str, file: &Path) -> Result<Running> {
+        let mut command = self.ctl_command(arguments)?;
+        let child = command.stdout(File::create(file)?).spawn().context("starting purelbctl")?;
         Ok(Running { child })
     }
 }
