@@ -48,6 +48,14 @@ pub fn reasons() -> Result<BTreeSet<String>> {
     Ok(found(r#"Self::\w+(?: \{ \.\. \})? => "([A-Z]\w+)""#, &read("core/src/reason.rs")?))
 }
 
+/// Why a Service gets no address, as its condition says it.
+pub fn refusals() -> Result<BTreeSet<String>> {
+    let sources = [read("core/src/allocation/refusal.rs")?, read("core/src/pools/error.rs")?].concat();
+    let labels = found(r#"Self::\w+(?:\(_\)| \{ \.\. \}) => "([a-z_]+)""#, &sources);
+    let upper = |word: &str| word[..1].to_uppercase() + &word[1..];
+    Ok(labels.iter().map(|label| label.split('_').map(upper).collect()).collect())
+}
+
 /// Each name has a heading of its own.
 pub fn headed(page: &Page, names: &BTreeSet<String>) -> Vec<String> {
     let headings: BTreeSet<String> =

@@ -75,6 +75,14 @@ fn every_reason_is_explained() {
     none(facts::headed(&page("docs/troubleshoot.md"), &facts::reasons().unwrap()));
 }
 
+#[test]
+fn every_refusal_is_explained() {
+    let text = page("docs/troubleshoot.md").text;
+    for refusal in facts::refusals().unwrap() {
+        assert!(text.contains(&format!("`{refusal}`")), "{refusal} is not explained in docs/troubleshoot.md");
+    }
+}
+
 /// Words that `status` and `explain` say beside a reason.
 #[test]
 fn every_cause_of_a_fence_is_explained() {

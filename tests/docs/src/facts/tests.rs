@@ -27,6 +27,14 @@ fn names_are_found_in_the_sources() {
     ] {
         assert!(events.contains(event), "{event} in {events:?}");
     }
+    let refusals = refusals().unwrap();
+    assert!(refusals.is_superset(&set(&[
+        "Exhausted",
+        "NoSuchGroup",
+        "GroupClosed",
+        "ProviderGaveHeld",
+        "BadAddresses"
+    ])));
     let reasons = reasons().unwrap();
     assert_eq!(reasons.len(), 16, "{reasons:?}");
     let one = purelb_core::Reason::NoEndpoints;
