@@ -10,7 +10,7 @@ use purelb_kit::faults::Proxy;
 use serde_json::json;
 
 use crate::bursts::{all_served, create};
-use crate::common::local;
+use crate::common::{figure, local};
 use crate::plane::{Allocator, leader, own};
 
 /// Patches of Services and of their statuses that reached the API server.
@@ -39,13 +39,11 @@ async fn the_leader_dies_in_the_middle_of_a_thousand_allocations() -> Result<()>
     first.kill();
     let died = Instant::now();
     leader(&c, "second").await?;
-    println!(
-        "figure: takeover after SIGKILL of the leader | lease 3 s + retry | {} ms",
-        died.elapsed().as_millis()
-    );
+    let took = format!("{} ms", died.elapsed().as_millis());
+    figure("takeover after SIGKILL of the leader", "lease 3 s + retry", &took);
     creating.await??;
     let before = all_served(&c, "thousand", 1000).await?;
-    println!("figure: addresses given twice over 1,000 Services, the leader killed at 300 | 0 | 0");
+    figure("addresses given twice over 1,000 Services, the leader killed at 300", "0", "0");
     // Back, and paused in the middle of the next burst.
     let third = Allocator::start(&plane, "third", &[]).await?;
     let creating = {
@@ -63,10 +61,8 @@ async fn the_leader_dies_in_the_middle_of_a_thousand_allocations() -> Result<()>
     creating.await??;
     let after = all_served(&c, "thousand", 1500).await?;
     let late = writes(&proxy) - sent;
-    println!(
-        "figure: writes to Services by a leader that wakes up after its Lease | 0 | {late} (paused {} ms in the middle of 500 Services)",
-        pause.as_millis()
-    );
+    let seen = format!("{late} (paused {} ms in the middle of 500 Services)", pause.as_millis());
+    figure("writes to Services by a leader that wakes up after its Lease", "0", &seen);
     assert_eq!(late, 0, "an old leader does not write");
     assert!(before.iter().all(|(name, ip)| after[name] == *ip), "nobody's address changed");
     third.stop().await?;

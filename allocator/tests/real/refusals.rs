@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use purelb_kit::ipam::Provider;
 use serde_json::{Value, json};
 
-use crate::common::{Cluster, local, next_second};
+use crate::common::{Cluster, figure, local, next_second};
 use crate::plane::{Allocator, own};
 
 /// Name, annotations, more of its spec, the reason it is told, words of the message.
@@ -159,14 +159,17 @@ async fn every_refusal_is_told_once() -> Result<()> {
     c.has("calm/poke", &["10.26.0.10"]).await?;
     c.events_of("calm/poke", "AddressAssigned", 1).await?;
     assert_eq!(before, versions().await?, "no Service was written");
-    assert_eq!(c.state("refused/classless").await?, Default::default(), "somebody else's");
+    let foreign = c.state("refused/classless").await?;
+    let marked = foreign.annotations.contains_key("purelb.io/allocated-by");
+    assert!(foreign.ips.is_empty() && foreign.told.is_none() && !marked, "somebody else's: {foreign:?}");
     for key in expected.keys() {
         c.events_of(key, "AllocationFailed", 1).await?;
     }
     let reasons: std::collections::BTreeSet<&str> = expected.values().map(|(reason, _)| *reason).collect();
-    println!(
-        "figure: refusals told by condition and event, and again after a restart and an edit | once, no write | {} reasons, once, no write",
-        reasons.len()
+    figure(
+        "refusals told by condition and event, and again after a restart and an edit",
+        "once, no write",
+        &format!("{} reasons, once, no write", reasons.len()),
     );
     assert_eq!(reasons.len(), 17);
     let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/allocation.md"))?;
