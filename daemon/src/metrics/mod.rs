@@ -5,6 +5,8 @@
 //! one path, few connections at a time, each with little time.
 
 mod collect;
+mod out;
+mod vips;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

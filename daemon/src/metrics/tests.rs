@@ -5,7 +5,7 @@ use purelb_core::config::EngineConfig;
 use purelb_core::facts::PoolType;
 use purelb_core::ids::{IfName, ObjectKey};
 use purelb_core::reason::Reason;
-use purelb_core::snapshot::{Snapshot, VipView};
+use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
 use purelb_core::{Engine, InstanceId, Mono, NodeName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -29,7 +29,9 @@ fn mk_picture() -> Snapshot {
         reason: Reason::Announcing { interface: IfName::new("eth0").unwrap() },
         winner: None,
         on_interface: Some(IfName::new("eth0").unwrap()),
+        announced: true,
     });
+    picture.unsynced.clear();
     picture
 }
 
@@ -56,7 +58,7 @@ fn text(rig: &Rig) -> String {
 }
 
 /// What dashboards ask for, with the types they expect.
-const NAMES: [(&str, &str); 32] = [
+const NAMES: [(&str, &str); 45] = [
     ("election_lease_healthy", "gauge"),
     ("election_lease_renewals", "counter"),
     ("election_lease_renewal_failures", "counter"),
@@ -89,6 +91,19 @@ const NAMES: [(&str, &str); 32] = [
     ("lbnodeagent_vips", "gauge"),
     ("netlink_overruns", "counter"),
     ("api_requests", "counter"),
+    ("api_errors", "counter"),
+    ("queue_drops", "counter"),
+    ("build_info", "gauge"),
+    ("fence_margin_seconds", "gauge"),
+    ("fence_margin_ratio", "histogram"),
+    ("handoff_duration_seconds", "histogram"),
+    ("event_to_applied_seconds", "histogram"),
+    ("vip_in_kernel", "gauge"),
+    ("vip_announced", "gauge"),
+    ("lbnodeagent_held", "gauge"),
+    ("lbnodeagent_draining", "gauge"),
+    ("lbnodeagent_synced", "gauge"),
+    ("netlink_dumps", "counter"),
 ];
 
 #[tokio::test]
@@ -115,6 +130,105 @@ async fn series_come_and_go_with_their_objects() {
     rig.pictures.send_replace(Arc::new(picture));
     let after = text(&rig);
     assert!(!after.contains("192.0.2"), "{after}");
+}
+
+fn mk_member(name: &str) -> MemberView {
+    MemberView {
+        node: NodeName::new(name).unwrap(),
+        live: true,
+        expires: None,
+        draining: false,
+        out_of_service: false,
+        announced: None,
+        subnets: ["192.0.2.0/24".parse().unwrap()].into(),
+        control_endpoint: None,
+    }
+}
+
+/// The series of one metric, without its name.
+fn series(text: &str, name: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|l| l.strip_prefix(&format!("purelb_{name}{{")));
+    lines.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn an_address_is_spoken_of_by_who_has_or_won_it() {
+    let rig = mk_rig();
+    let show = |change: &dyn Fn(&mut VipView)| {
+        let mut picture = mk_picture();
+        picture.members = vec![mk_member("b"), mk_member("a")];
+        change(&mut picture.vips[0]);
+        rig.pictures.send_replace(Arc::new(picture));
+        let text = text(&rig);
+        (series(&text, "vip_in_kernel"), series(&text, "vip_announced"))
+    };
+    let says = |value: u8| vec![format!("ip=\"192.0.2.9\",pool=\"local\"}} {value}")];
+    let winner = |name: &str| Some(NodeName::new(name).unwrap());
+    assert_eq!(show(&|_| {}), (says(1), says(1)), "held, whoever won");
+    let unsaid = |v: &mut VipView| v.announced = false;
+    assert_eq!(show(&unsaid), (says(1), says(0)), "the kernel has it, nobody was told");
+    let won = |v: &mut VipView| (v.on_interface, v.winner) = (None, winner("a"));
+    assert_eq!(show(&won), (says(0), says(0)), "won and not there");
+    let lost = |v: &mut VipView| (v.on_interface, v.winner) = (None, winner("b"));
+    assert_eq!(show(&lost), (vec![], vec![]), "another's to speak of");
+    let nobodys = |v: &mut VipView| (v.on_interface, v.reason) = (None, Reason::NoEligibleNode);
+    assert_eq!(show(&nobodys), (says(0), says(0)), "nobody won it: the first of all says so");
+    let idle = |v: &mut VipView| (v.on_interface, v.reason) = (None, Reason::NoEndpoints);
+    assert_eq!(show(&idle), (vec![], vec![]), "a Service without endpoints is not our fault");
+    let elsewhere = |v: &mut VipView| {
+        (v.on_interface, v.pool, v.reason) = (None, PoolType::Remote, Reason::Draining { held: false });
+    };
+    assert_eq!(show(&elsewhere), (vec![], vec![]), "not expected here");
+
+    let mut picture = mk_picture();
+    picture.members = vec![mk_member("0"), mk_member("a")];
+    (picture.vips[0].on_interface, picture.vips[0].reason) = (None, Reason::NoEligibleNode);
+    rig.pictures.send_replace(Arc::new(picture.clone()));
+    assert!(series(&text(&rig), "vip_in_kernel").is_empty(), "one of many is enough");
+    picture.vips.clear();
+    rig.pictures.send_replace(Arc::new(picture));
+    assert!(!text(&rig).contains("192.0.2.9"), "gone with its Service");
+}
+
+#[tokio::test]
+async fn the_margin_runs_out_also_when_the_engine_hangs() {
+    let rig = mk_rig();
+    let value = |name: &str| -> f64 {
+        let text = text(&rig);
+        let line = text.lines().find_map(|l| l.strip_prefix(&format!("purelb_{name} ")).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    };
+    let mut picture = mk_picture();
+    picture.fence = FenceView::Healthy { until: crate::clock::now() + Duration::from_secs(100) };
+    rig.pictures.send_replace(Arc::new(picture.clone()));
+    assert!((99.0..=100.0).contains(&value("fence_margin_seconds")));
+    assert_eq!(value("lease_healthy"), 1.0);
+    picture.fence = FenceView::Healthy { until: Mono::ZERO };
+    rig.pictures.send_replace(Arc::new(picture));
+    assert_eq!((value("fence_margin_seconds"), value("lease_healthy")), (0.0, 0.0));
+}
+
+#[tokio::test]
+async fn every_kind_of_error_is_there_before_it_happens() {
+    let rig = mk_rig();
+    let mut picture = mk_picture();
+    picture.times.handoff_confirmed.time(Duration::from_millis(40));
+    rig.pictures.send_replace(Arc::new(picture));
+    rig.reading.adapters.applier_drops.store(2, Ordering::Relaxed);
+    let text = text(&rig);
+    for line in [
+        "purelb_api_errors_total{kind=\"timeout\"} 0",
+        "purelb_queue_drops_total{queue=\"kernel\"} 2",
+        "purelb_handoff_duration_seconds_bucket{le=\"0.05\",outcome=\"confirmed\"} 1",
+        "purelb_handoff_duration_seconds_count{outcome=\"timed_out\"} 0",
+        "purelb_event_to_applied_seconds_count{step=\"kernel\"} 0",
+        "purelb_fence_margin_ratio_bucket{le=\"0.2\"} 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+    }
+    let version =
+        format!("purelb_build_info{{program=\"purelbd\",version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    assert!(text.contains(&version), "{text}");
 }
 
 #[tokio::test]
