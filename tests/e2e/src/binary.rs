@@ -26,6 +26,11 @@ pub fn purelbctl(profile: Profile) -> Result<PathBuf> {
     program("purelbctl", profile)
 }
 
+/// Where the allocator is; built like the daemon.
+pub fn allocator(profile: Profile) -> Result<PathBuf> {
+    program("purelb-allocator", profile)
+}
+
 /// Names a directory of programs to test instead, such as installed ones.
 const PROGRAMS: &str = "PURELB_E2E_PROGRAMS";
 

@@ -1,0 +1,147 @@
+//! Seeing it: Debian's Prometheus reads real daemons and a real allocator in the lab,
+//! with the shipped rules, while faults come and go; and everything shipped for
+//! monitoring speaks of metrics that these programs really export.
+
+mod exported;
+mod files;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::PostParams;
+use purelb_e2e::monitor::{Allocator, Prometheus, State, Target};
+use purelb_e2e::{Cluster, shared_plane, vip};
+use purelb_kit::controlplane::fixtures::service;
+use purelb_kit::lab::{Cut, Lab};
+use serde_json::json;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Addresses of the pool that runs out.
+const POOL: usize = 4;
+
+/// A Service for the allocator to serve.
+async fn ask_for(cluster: &Cluster<'_>, name: &str, group: &str) -> Result<()> {
+    let mut object = service(&cluster.namespace, name);
+    let annotations = object.metadata.annotations.get_or_insert_default();
+    annotations.insert("purelb.io/service-group".to_owned(), group.to_owned());
+    object.spec.as_mut().context("a Service has a spec")?.load_balancer_class = Some(cluster.class.clone());
+    cluster.services().create(&PostParams::default(), &object).await.context("creating a Service")?;
+    Ok(())
+}
+
+async fn group(cluster: &Cluster<'_>, name: &str, pool: &str, subnet: &str) -> Result<()> {
+    let spec = json!({"local": {"v4pool": {"pool": pool, "subnet": subnet, "aggregation": "default"}}});
+    cluster.group(name, spec).await
+}
+
+#[tokio::test]
+async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
+    let lab = Lab::builder()
+        .segment("lan", ["192.0.2.0/24"])
+        .segment("island", ["198.51.100.0/24"])
+        .node("a", ["lan"])
+        .node("b", ["lan"])
+        .node("c", ["island"])
+        .node("monitor", Vec::<String>::new());
+    let mut cluster = Cluster::new(shared_plane().await?, lab).await?;
+    for name in ["a", "b", "c"] {
+        cluster.join(name).await?;
+    }
+    let allocator = Allocator::start(&cluster, "monitor").await?;
+    let monitor = cluster.node("monitor");
+    let daemon = |name| Target { job: "purelbd", instance: name, node: cluster.node(name) };
+    let targets = [
+        daemon("a"),
+        daemon("b"),
+        daemon("c"),
+        Target { job: "purelb-allocator", instance: "allocator", node: monitor.clone() },
+    ];
+    let prometheus = Prometheus::start(monitor, &targets, &files::rules())?;
+
+    // The path of a Service through all of it, seen by nobody but Prometheus.
+    group(&cluster, "default", &format!("192.0.2.100-192.0.2.{}", 99 + POOL), "192.0.2.0/24").await?;
+    group(&cluster, "island", "198.51.100.100-198.51.100.119", "198.51.100.0/24").await?;
+    ask_for(&cluster, "web", "default").await?;
+    ask_for(&cluster, "lonely", "island").await?;
+    let (web, lonely) = (vip("192.0.2.100"), vip("198.51.100.100"));
+    for ip in [web, lonely] {
+        let holder = cluster.one_holder(ip).await;
+        holder.with_context(|| format!("the allocator said:\n{}", allocator.log()))?;
+    }
+    let settled = |prometheus: &Prometheus| {
+        let up = prometheus.query("sum(up)")?;
+        let announced = prometheus.query("sum(purelb_vip_announced)")?;
+        let pools = prometheus.query("sum(purelb_address_pool_family_in_use)")?;
+        let firing = prometheus.firing()?;
+        let good = (up.as_slice(), announced.as_slice(), pools.as_slice()) == (&[4.0], &[2.0], &[2.0]);
+        let seen = format!("up {up:?}, announced {announced:?}, in use {pools:?}, firing {firing:?}");
+        Ok(if good && firing.is_empty() { Ok(()) } else { Err(seen) })
+    };
+    prometheus.until("all is read, and nothing fires", PATIENCE, settled).await?;
+
+    // Everything shipped speaks of what is exported here.
+    let mut texts = vec![allocator.metrics()?];
+    for name in ["a", "b", "c"] {
+        texts.push(cluster.daemon(name).metrics()?);
+    }
+    exported::check(&texts)?;
+
+    // A node cut off from the API server gives up, says so, and comes back.
+    cluster.node("a").cut(Cut::Api)?;
+    prometheus.alert(State::Firing, "PureLBLeaseUnhealthy", &[("instance", "a")]).await?;
+    cluster.node("a").heal(&Cut::Api)?;
+    prometheus.alert(State::Resolved, "PureLBLeaseUnhealthy", &[]).await?;
+    // That it had come to the edge is remembered for some minutes.
+    prometheus.alert(State::Firing, "PureLBFenceMarginLow", &[("instance", "a")]).await?;
+
+    // No cable anywhere: nobody can have the address.
+    for name in ["a", "b"] {
+        cluster.node(name).pull_carrier("lan")?;
+    }
+    prometheus.alert(State::Firing, "PureLBVipWithoutOwner", &[("ip", "192.0.2.100")]).await?;
+    for name in ["a", "b"] {
+        cluster.node(name).restore_carrier("lan")?;
+    }
+    prometheus.alert(State::Resolved, "PureLBVipWithoutOwner", &[]).await?;
+    cluster.one_holder(web).await?;
+
+    // A pool runs full, and one Service too many is refused.
+    for n in 1..=POOL {
+        ask_for(&cluster, &format!("more{n}"), "default").await?;
+    }
+    let full = [("pool", "default"), ("family", "ipv4")];
+    prometheus.alert(State::Firing, "PureLBPoolNearlyExhausted", &full).await?;
+    let refused = |prometheus: &Prometheus| {
+        let seen =
+            prometheus.query("sum(purelb_address_pool_allocation_rejected_total{pool=\"default\"})")?;
+        Ok(if seen.first().is_some_and(|n| *n >= 1.0) { Ok(()) } else { Err(format!("{seen:?}")) })
+    };
+    prometheus.until("the refusal is counted", PATIENCE, refused).await?;
+    for n in 1..=POOL {
+        cluster.remove_service(&format!("more{n}")).await?;
+    }
+    prometheus.alert(State::Resolved, "PureLBPoolNearlyExhausted", &[]).await?;
+
+    // A drain that cannot end: nobody else is on the island.
+    let drained = cluster.daemon("c").ctl("drain --timeout 2s").await?;
+    ensure!(drained.code == 3, "{drained:?}");
+    prometheus.alert(State::Firing, "PureLBDrainStuck", &[("instance", "c")]).await?;
+    let undrained = cluster.daemon("c").ctl("undrain").await?;
+    ensure!(undrained.code == 0, "{undrained:?}");
+    prometheus.alert(State::Resolved, "PureLBDrainStuck", &[]).await?;
+
+    // A daemon that is gone says nothing: Prometheus does.
+    cluster.daemon("b").process().kill()?;
+    prometheus.alert(State::Firing, "PureLBDaemonDown", &[("instance", "b")]).await?;
+    cluster.daemon_mut("b").restart()?;
+    prometheus.alert(State::Resolved, "PureLBDaemonDown", &[]).await?;
+
+    // And all is well: only the memory of the edge is left.
+    let calm = |prometheus: &Prometheus| {
+        let firing = prometheus.firing()?;
+        let left = firing.iter().all(|(name, _)| name == "PureLBFenceMarginLow");
+        Ok(if left { Ok(()) } else { Err(format!("{firing:?}")) })
+    };
+    prometheus.until("everything has resolved", PATIENCE, calm).await?;
+    prometheus.alert(State::Firing, "PureLBFenceMarginLow", &[("instance", "a")]).await
+}
