@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use prometheus_client::encoding::text::encode;
@@ -261,7 +262,87 @@ async fn the_server_answers_one_path_and_moves_with_the_configuration() {
     task.abort();
 }
 
-async fn ask(address: SocketAddr, what: &str) -> String {
+/// A key pair and certificate for 127.0.0.1, in files.
+fn mk_certificate(dir: &std::path::Path, name: &str) -> rcgen::CertifiedKey<rcgen::KeyPair> {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(dir.join(format!("{name}.crt")), made.cert.pem()).unwrap();
+    std::fs::write(dir.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+    made
+}
+
+/// Asks over TLS, trusting one certificate, with one of our own if given.
+async fn ask_tls(
+    address: SocketAddr,
+    trusted: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    own: Option<&rcgen::CertifiedKey<rcgen::KeyPair>>,
+) -> std::io::Result<String> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let client = match own {
+        None => client.with_no_client_auth(),
+        Some(own) => {
+            let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+            client.with_client_auth_cert(vec![own.cert.der().clone()], key).unwrap()
+        }
+    };
+    let stream = connected(address).await;
+    let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(client)).connect(name, stream).await?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn over_tls_for_those_who_may_and_with_certificates_as_they_come() {
+    let (rig, dir) = (mk_rig(), tempfile::tempdir().unwrap());
+    let at = |name: &str| dir.path().join(name);
+    let first = mk_certificate(dir.path(), "tls");
+    let scraper = mk_certificate(dir.path(), "scraper");
+    let mut config = Config::default();
+    config.metrics.listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    (config.metrics.certificate, config.metrics.key) = (at("tls.crt"), at("tls.key"));
+    config.check().unwrap();
+    let address = config.metrics.listen;
+    let (change, current) = watch::channel(Arc::new(config.clone()));
+    let running = Running { handle: rig.handle.clone(), config: current };
+    let task = tokio::spawn(serve(running, rig.reading.clone()));
+    let answer = ask_tls(address, &first, None).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("purelb_garp_sent_total"), "{answer}");
+    let mut plain = connected(address).await;
+    plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut said = Vec::new();
+    let _ = plain.read_to_end(&mut said).await;
+    assert!(!String::from_utf8_lossy(&said).contains("purelb_"), "nothing in the clear");
+
+    // Renewed: nobody has to tell us.
+    let second = mk_certificate(dir.path(), "tls");
+    assert!(ask_tls(address, &second, None).await.unwrap().contains("purelb_garp_sent_total"));
+    assert!(ask_tls(address, &first, None).await.is_err(), "the old one is not shown any more");
+
+    // Only for whom the authority made a certificate.
+    config.metrics.client_ca = at("scraper.crt");
+    config.metrics.listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = config.metrics.listen;
+    change.send_replace(Arc::new(config.clone()));
+    assert!(ask_tls(address, &second, Some(&scraper)).await.unwrap().starts_with("HTTP/1.1 200"));
+    assert!(ask_tls(address, &second, None).await.is_err());
+    task.abort();
+
+    // Half of it is refused when the configuration is read.
+    config.metrics.key = std::path::PathBuf::new();
+    assert!(config.check().unwrap_err().to_string().contains("metrics.key"));
+    (config.metrics.key, config.metrics.certificate) = (at("tls.key"), std::path::PathBuf::new());
+    assert!(config.check().unwrap_err().to_string().contains("metrics.certificate"));
+}
+
+async fn connected(address: SocketAddr) -> TcpStream {
     let connected = async {
         loop {
             match TcpStream::connect(address).await {
@@ -270,7 +351,11 @@ async fn ask(address: SocketAddr, what: &str) -> String {
             }
         }
     };
-    let mut stream = tokio::time::timeout(Duration::from_secs(5), connected).await.expect("it listens");
+    tokio::time::timeout(Duration::from_secs(5), connected).await.expect("it listens")
+}
+
+async fn ask(address: SocketAddr, what: &str) -> String {
+    let mut stream = connected(address).await;
     stream.write_all(format!("{what} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

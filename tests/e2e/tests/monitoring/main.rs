@@ -34,6 +34,26 @@ async fn group(cluster: &Cluster<'_>, name: &str, pool: &str, subnet: &str) -> R
     cluster.group(name, spec).await
 }
 
+/// Services from each kind of group that is counted apart: of several ranges, one of which
+/// has not enough for all; balanced; and of a provider that does not answer.
+async fn every_kind_of_pool(cluster: &Cluster<'_>) -> Result<()> {
+    let range = |pool: &str, subnet: &str| json!({"pool": pool, "subnet": subnet, "aggregation": "default"});
+    let multi = [range("192.0.2.120", "192.0.2.0/24"), range("192.0.2.160/28", "192.0.2.0/24")];
+    let balanced = [range("192.0.2.130/31", "192.0.2.0/24"), range("192.0.2.140/31", "192.0.2.0/24")];
+    let nobody = cluster.lab.dir().join("nobody.sock");
+    let groups = [
+        ("multi", json!({"local": {"v4pools": multi, "multiPool": true}})),
+        ("balanced", json!({"local": {"v4pools": balanced, "balancePools": true}})),
+        ("external", json!({"external": {"provider": "lab", "socket": nobody, "announce": "local"}})),
+    ];
+    for (name, spec) in groups {
+        cluster.group(name, spec).await?;
+        ask_for(cluster, &format!("from-{name}"), name).await?;
+    }
+    ask_for(cluster, "from-multi-too", "multi").await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
     let lab = Lab::builder()
@@ -79,13 +99,6 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
     };
     prometheus.until("all is read, and nothing fires", PATIENCE, settled).await?;
 
-    // Everything shipped speaks of what is exported here.
-    let mut texts = vec![allocator.metrics()?];
-    for name in ["a", "b", "c"] {
-        texts.push(cluster.daemon(name).metrics()?);
-    }
-    exported::check(&texts)?;
-
     // A node cut off from the API server gives up, says so, and comes back.
     cluster.node("a").cut(Cut::Api)?;
     prometheus.alert(State::Firing, "PureLBLeaseUnhealthy", &[("instance", "a")]).await?;
@@ -117,6 +130,22 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
         Ok(if seen.first().is_some_and(|n| *n >= 1.0) { Ok(()) } else { Err(format!("{seen:?}")) })
     };
     prometheus.until("the refusal is counted", PATIENCE, refused).await?;
+    // By now every metric has been touched: everything shipped speaks of what is there.
+    every_kind_of_pool(&cluster).await?;
+    let counted = |prometheus: &Prometheus| {
+        let names = ["multipool_allocations", "multipool_partial", "balance_pools_allocations"]
+            .map(|name| format!("sum(purelb_address_pool_{name}_total)"));
+        let calls = "sum(purelb_allocator_sidecar_rpc_total)".to_owned();
+        let seen: Vec<usize> =
+            names.iter().chain([&calls]).map(|n| Ok(prometheus.query(n)?.len())).collect::<Result<_>>()?;
+        Ok(if seen.iter().all(|n| *n == 1) { Ok(()) } else { Err(format!("{seen:?}")) })
+    };
+    prometheus.until("every kind of pool is counted", PATIENCE, counted).await?;
+    let mut texts = vec![allocator.metrics()?];
+    for name in ["a", "b", "c"] {
+        texts.push(cluster.daemon(name).metrics()?);
+    }
+    exported::check(&texts)?;
     for n in 1..=POOL {
         cluster.remove_service(&format!("more{n}")).await?;
     }
