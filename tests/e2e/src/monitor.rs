@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use purelb_kit::controlplane::ServiceAccount;
-use purelb_kit::lab::{API_ADDRESS, API_PORT, Node, Process};
+use purelb_kit::lab::{API_ADDRESS, API_PORT, Node, Process, now};
 use purelb_kit::wait::eventually;
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ impl Allocator {
         let account = ServiceAccount::new(&cluster.namespace, "purelb-allocator");
         let url = format!("https://{API_ADDRESS}:{API_PORT}");
         let kubeconfig = cluster.plane.kubeconfig_for(&account, &url).await?;
-        let mut command = Command::new(allocator(cluster.settings.profile)?);
+        let mut command = Command::new(allocator()?);
         command
             .args(["--namespace", &cluster.namespace, "--class", &cluster.class])
             .arg("--kubeconfig")
@@ -172,8 +172,9 @@ impl Prometheus {
         seen.map_err(|error| error.context(self.process.log()))
     }
 
-    /// Waits until an alert with these labels fires, or fires no more.
-    pub async fn alert(&self, state: State, name: &str, labels: &[(&str, &str)]) -> Result<()> {
+    /// Waits until an alert with these labels fires, or fires no more; says how long that took.
+    pub async fn alert(&self, state: State, name: &str, labels: &[(&str, &str)]) -> Result<Duration> {
+        let began = now();
         self.until(&format!("{name} {labels:?} is {state:?}"), Duration::from_secs(60), |prometheus| {
             let firing = prometheus.firing()?;
             let fits = |(alert, have): &&Firing| {
@@ -182,7 +183,8 @@ impl Prometheus {
             let fires = firing.iter().any(|alert| fits(&alert));
             Ok(if fires == (state == State::Firing) { Ok(()) } else { Err(format!("{firing:?}")) })
         })
-        .await
+        .await?;
+        Ok(now().since(began))
     }
 }
 

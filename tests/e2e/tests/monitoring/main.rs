@@ -5,6 +5,7 @@
 mod exported;
 mod files;
 
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -32,6 +33,14 @@ async fn ask_for(cluster: &Cluster<'_>, name: &str, group: &str) -> Result<()> {
 async fn group(cluster: &Cluster<'_>, name: &str, pool: &str, subnet: &str) -> Result<()> {
     let spec = json!({"local": {"v4pool": {"pool": pool, "subnet": subnet, "aggregation": "default"}}});
     cluster.group(name, spec).await
+}
+
+/// How soon an alert followed its fault and its end, on stderr also when all is well.
+fn figure(fault: &str, alert: &str, fired: Duration, resolved: Duration) {
+    let (fired, resolved) = (fired.as_secs_f64(), resolved.as_secs_f64());
+    let words =
+        format!("figure: {fault} | {alert} | fired after {fired:.1} s, resolved after {resolved:.1} s");
+    let _ = writeln!(std::io::stderr(), "{words}");
 }
 
 /// Services from each kind of group that is counted apart: of several ranges, one of which
@@ -101,9 +110,10 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
 
     // A node cut off from the API server gives up, says so, and comes back.
     cluster.node("a").cut(Cut::Api)?;
-    prometheus.alert(State::Firing, "PureLBLeaseUnhealthy", &[("instance", "a")]).await?;
+    let fired = prometheus.alert(State::Firing, "PureLBLeaseUnhealthy", &[("instance", "a")]).await?;
     cluster.node("a").heal(&Cut::Api)?;
-    prometheus.alert(State::Resolved, "PureLBLeaseUnhealthy", &[]).await?;
+    let resolved = prometheus.alert(State::Resolved, "PureLBLeaseUnhealthy", &[]).await?;
+    figure("a node is cut off from the API server", "PureLBLeaseUnhealthy", fired, resolved);
     // That it had come to the edge is remembered for some minutes.
     prometheus.alert(State::Firing, "PureLBFenceMarginLow", &[("instance", "a")]).await?;
 
@@ -111,11 +121,12 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
     for name in ["a", "b"] {
         cluster.node(name).pull_carrier("lan")?;
     }
-    prometheus.alert(State::Firing, "PureLBVipWithoutOwner", &[("ip", "192.0.2.100")]).await?;
+    let fired = prometheus.alert(State::Firing, "PureLBVipWithoutOwner", &[("ip", "192.0.2.100")]).await?;
     for name in ["a", "b"] {
         cluster.node(name).restore_carrier("lan")?;
     }
-    prometheus.alert(State::Resolved, "PureLBVipWithoutOwner", &[]).await?;
+    let resolved = prometheus.alert(State::Resolved, "PureLBVipWithoutOwner", &[]).await?;
+    figure("every candidate loses its carrier", "PureLBVipWithoutOwner", fired, resolved);
     cluster.one_holder(web).await?;
 
     // A pool runs full, and one Service too many is refused.
@@ -123,7 +134,7 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
         ask_for(&cluster, &format!("more{n}"), "default").await?;
     }
     let full = [("pool", "default"), ("family", "ipv4")];
-    prometheus.alert(State::Firing, "PureLBPoolNearlyExhausted", &full).await?;
+    let fired = prometheus.alert(State::Firing, "PureLBPoolNearlyExhausted", &full).await?;
     let refused = |prometheus: &Prometheus| {
         let seen =
             prometheus.query("sum(purelb_address_pool_allocation_rejected_total{pool=\"default\"})")?;
@@ -149,21 +160,24 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
     for n in 1..=POOL {
         cluster.remove_service(&format!("more{n}")).await?;
     }
-    prometheus.alert(State::Resolved, "PureLBPoolNearlyExhausted", &[]).await?;
+    let resolved = prometheus.alert(State::Resolved, "PureLBPoolNearlyExhausted", &[]).await?;
+    figure("a pool runs full", "PureLBPoolNearlyExhausted", fired, resolved);
 
     // A drain that cannot end: nobody else is on the island.
     let drained = cluster.daemon("c").ctl("drain --timeout 2s").await?;
     ensure!(drained.code == 3, "{drained:?}");
-    prometheus.alert(State::Firing, "PureLBDrainStuck", &[("instance", "c")]).await?;
+    let fired = prometheus.alert(State::Firing, "PureLBDrainStuck", &[("instance", "c")]).await?;
     let undrained = cluster.daemon("c").ctl("undrain").await?;
     ensure!(undrained.code == 0, "{undrained:?}");
-    prometheus.alert(State::Resolved, "PureLBDrainStuck", &[]).await?;
+    let resolved = prometheus.alert(State::Resolved, "PureLBDrainStuck", &[]).await?;
+    figure("a drain nobody can take over from", "PureLBDrainStuck", fired, resolved);
 
     // A daemon that is gone says nothing: Prometheus does.
     cluster.daemon("b").process().kill()?;
-    prometheus.alert(State::Firing, "PureLBDaemonDown", &[("instance", "b")]).await?;
+    let fired = prometheus.alert(State::Firing, "PureLBDaemonDown", &[("instance", "b")]).await?;
     cluster.daemon_mut("b").restart()?;
-    prometheus.alert(State::Resolved, "PureLBDaemonDown", &[]).await?;
+    let resolved = prometheus.alert(State::Resolved, "PureLBDaemonDown", &[]).await?;
+    figure("a daemon is killed", "PureLBDaemonDown", fired, resolved);
 
     // And all is well: only the memory of the edge is left.
     let calm = |prometheus: &Prometheus| {
@@ -172,5 +186,6 @@ async fn alerts_fire_and_resolve_for_injected_faults() -> Result<()> {
         Ok(if left { Ok(()) } else { Err(format!("{firing:?}")) })
     };
     prometheus.until("everything has resolved", PATIENCE, calm).await?;
-    prometheus.alert(State::Firing, "PureLBFenceMarginLow", &[("instance", "a")]).await
+    prometheus.alert(State::Firing, "PureLBFenceMarginLow", &[("instance", "a")]).await?;
+    Ok(())
 }
