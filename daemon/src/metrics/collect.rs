@@ -151,7 +151,7 @@ fn addresses(out: &mut Out<'_>, picture: &Snapshot, stats: &AdapterStats) -> fmt
 
 fn latency(out: &mut Out<'_>, stats: &AdapterStats) -> fmt::Result {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let bounds = LATENCY_BOUNDS.into_iter().chain([f64::MAX]);
+    let bounds = LATENCY_BOUNDS.into_iter().chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = bounds.zip(stats.latency.iter().map(read)).collect();
     let count = buckets.iter().map(|(_, n)| n).sum();
     #[allow(clippy::cast_precision_loss, reason = "a sum of latencies is an approximation")]

@@ -98,6 +98,6 @@ impl Out<'_> {
 
 #[allow(clippy::cast_precision_loss, reason = "bounds are small, and a sum of times is an approximation")]
 fn buckets(counted: &Counted, bounds: &[u64], unit: f64) -> (f64, Vec<(f64, u64)>) {
-    let bounds = bounds.iter().map(|bound| *bound as f64 / unit).chain([f64::MAX]);
+    let bounds = bounds.iter().map(|bound| *bound as f64 / unit).chain([f64::INFINITY]);
     (counted.sum as f64 / unit, bounds.zip(counted.counts).collect())
 }

@@ -209,6 +209,25 @@ async fn the_margin_runs_out_also_when_the_engine_hangs() {
     assert_eq!((value("fence_margin_seconds"), value("lease_healthy")), (0.0, 0.0));
 }
 
+/// Without the bucket that holds all, Prometheus computes no quantile.
+#[tokio::test]
+async fn every_histogram_ends_with_all_of_them() {
+    let rig = mk_rig();
+    let mut picture = mk_picture();
+    picture.times.to_kernel.time(Duration::from_secs(60));
+    rig.pictures.send_replace(Arc::new(picture));
+    let text = text(&rig);
+    let kinds = text.lines().filter(|l| l.starts_with("# TYPE ") && l.ends_with(" histogram")).count();
+    let counts: Vec<&str> = text.lines().filter(|l| l.contains("_count") && !l.starts_with('#')).collect();
+    let all: Vec<&str> = text.lines().filter(|l| l.contains("le=\"+Inf\"")).collect();
+    assert_eq!(kinds, 4);
+    // One without labels, one of three outcomes, one of two steps, one without labels.
+    assert_eq!(all.len(), 7, "{text}");
+    let beyond = "purelb_event_to_applied_seconds_bucket{le=\"+Inf\",step=\"kernel\"} 1";
+    assert!(all.contains(&beyond), "{all:#?}");
+    assert!(counts.contains(&"purelb_event_to_applied_seconds_count{step=\"kernel\"} 1"), "{counts:#?}");
+}
+
 #[tokio::test]
 async fn every_kind_of_error_is_there_before_it_happens() {
     let rig = mk_rig();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct Target<'a> {
     pub job: &'a str,
     pub instance: &'a str,
     pub node: Node,
+    /// Over TLS, trusting this certificate.
+    pub trust: Option<PathBuf>,
 }
 
 /// Debian's Prometheus, reading targets over the management network.
@@ -105,16 +107,17 @@ impl Prometheus {
             "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n\
              rule_files: [rules.yml]\nscrape_configs:\n",
         );
-        let mut jobs: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for Target { job, instance, node } in targets {
+        for Target { job, instance, node, trust } in targets {
             let address = node.management_address().context("a target on the management network")?;
-            let target = format!(
-                "      - {{targets: ['{address}:{METRICS_PORT}'], labels: {{instance: {instance}}}}}\n"
-            );
-            jobs.entry(job).or_default().push(target);
-        }
-        for (job, targets) in jobs {
-            config.push_str(&format!("  - job_name: {job}\n    static_configs:\n{}", targets.concat()));
+            let tls = trust
+                .as_ref()
+                .map(|file| format!("    scheme: https\n    tls_config: {{ca_file: {file:?}}}\n"));
+            // The name of a job may be used once; the label may not care.
+            config.push_str(&format!(
+                "  - job_name: {instance}\n{}    static_configs:\n      - {{targets: ['{address}:{METRICS_PORT}'], \
+                 labels: {{instance: {instance}, job: {job}}}}}\n",
+                tls.unwrap_or_default(),
+            ));
         }
         fs::write(dir.join("prometheus.yml"), config)?;
         let mut command = Command::new("prometheus");

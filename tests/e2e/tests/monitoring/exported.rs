@@ -2,6 +2,8 @@
 //! speak of that and of nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -10,6 +12,10 @@ use crate::files::{read, root, rules, shipped};
 
 /// Labels that Prometheus adds, or a site does.
 const FROM_OUTSIDE: [&str; 3] = ["instance", "job", "cluster"];
+
+/// Names that dashboards know, and that promtool would have otherwise.
+const KEPT: [&str; 3] =
+    ["purelb_election_member_count", "purelb_election_subnet_count", "purelb_election_local_subnet_count"];
 
 /// A metric as scraped: its type, and the names of the labels its series had.
 #[derive(Debug, Default)]
@@ -106,7 +112,47 @@ pub fn check(texts: &[String]) -> Result<()> {
         }
     }
     unit_tests(&exported)?;
-    documentation(&exported)
+    documentation(&exported)?;
+    texts.iter().try_for_each(|text| lint(text))
+}
+
+/// What promtool thinks of names, types and help texts.
+fn lint(text: &str) -> Result<()> {
+    let mut child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("running promtool; `tests/setup.sh monitoring` installs it")?;
+    let older = older_format(text);
+    child.stdin.take().context("its input")?.write_all(older.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said)?;
+    let wrong: Vec<&str> =
+        said.lines().filter(|l| !KEPT.iter().any(|kept| l.starts_with(&format!("{kept} ")))).collect();
+    ensure!(wrong.is_empty(), "promtool check metrics: {wrong:#?}");
+    Ok(())
+}
+
+/// promtool reads the older text format, in which a counter's family has its full name.
+fn older_format(text: &str) -> String {
+    let mut counters: BTreeSet<&str> = BTreeSet::new();
+    for line in text.lines() {
+        counters.extend(line.strip_prefix("# TYPE ").and_then(|l| l.strip_suffix(" counter")));
+    }
+    let mut older = String::new();
+    for line in text.lines().filter(|l| *l != "# EOF") {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", what, name, rest] if counters.contains(name) => {
+                older.push_str(&format!("# {what} {name}_total {rest}\n"));
+            }
+            _ => older.push_str(&format!("{line}\n")),
+        }
+    }
+    older
 }
 
 /// The series that the rules are unit-tested with look like real ones.
