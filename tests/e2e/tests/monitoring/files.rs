@@ -1,6 +1,6 @@
 //! The shipped files by themselves: rules, their unit tests, the manifest made of them,
-//! and the pages that alerts point to. (What those pages say to type is tested with
-//! purelbctl.)
+//! and the pages that alerts point to. (That their commands are understood is tested with
+//! the rest of the documentation.)
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -96,14 +96,38 @@ fn both_ways_to_scrape_name_the_jobs_that_rules_ask_for() -> Result<()> {
     Ok(())
 }
 
+/// Commands of purelbctl that take one node at a time: `--all` is refused when they run.
+const ONE_AT_A_TIME: [&str; 6] = ["winner", "drain", "config", "version", "top", "support-bundle"];
+
+/// Lines of a page's shell blocks that call purelbctl.
+fn commands(page: &str) -> Vec<&str> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in page.lines() {
+        if let Some(kind) = line.strip_prefix("```") {
+            inside = !inside && kind == "sh";
+        } else if inside && line.starts_with("purelbctl ") {
+            found.push(line);
+        }
+    }
+    found
+}
+
 #[test]
-fn every_alert_has_a_page() -> Result<()> {
+fn every_alert_has_a_page_that_says_what_to_type() -> Result<()> {
     let mut pages = BTreeSet::new();
     for alert in alerts()? {
         let name = alert["alert"].as_str().context("a name")?;
         let page = alert["annotations"]["runbook_url"].as_str().with_context(|| format!("{name}: a page"))?;
         let text = read(&root().join(page)).with_context(|| format!("{name} points to it"))?;
         ensure!(text.lines().next() == Some(&format!("# {name}")), "{page} is not titled {name}");
+        let typed = commands(&text);
+        ensure!(!typed.is_empty(), "{page} says nothing to type");
+        for command in typed {
+            let all = command.split_whitespace().any(|word| word == "--all");
+            let one = command.split_whitespace().any(|word| ONE_AT_A_TIME.contains(&word));
+            ensure!(!(all && one), "{page}: `{command}` takes one node at a time");
+        }
         pages.insert(root().join(page).canonicalize()?);
     }
     for entry in fs::read_dir(root().join("docs/runbooks"))? {
