@@ -17,6 +17,7 @@ use purelb_core::{NodeName, ObjectKey};
 use tracing::warn;
 
 use super::Reign;
+use crate::groups::News;
 use crate::{clock, read};
 
 /// A change of something watched.
@@ -159,10 +160,12 @@ impl Reign {
     }
 
     fn know_group(&mut self, group: ServiceGroup) {
-        self.groups_changed = true;
-        if let Some(event) = self.groups.seen(group) {
-            self.send_event(event);
+        match self.groups.seen(group) {
+            Some(News::Config) => self.groups_changed = true,
+            Some(News::Stranger(event)) => self.send_event(*event),
+            None => {}
         }
+        self.touch_statuses();
     }
 
     fn see_lease(&mut self, event: Event<Lease>) {
@@ -176,12 +179,14 @@ impl Reign {
             Event::InitDone => {
                 let present = std::mem::take(&mut self.listing.leases.present);
                 self.live.retain(&present, now);
+                self.live_at = Some(now);
                 self.listing.leases.done = true;
             }
             Event::Apply(object) => self.know_lease(&object),
             Event::Delete(object) => {
                 if let Some(node) = names::node_of_lease(&object.name_any()) {
                     self.live.gone(&node, now);
+                    self.live_at = Some(now);
                 }
             }
         }
@@ -189,7 +194,12 @@ impl Reign {
 
     fn know_lease(&mut self, object: &Lease) {
         match lease::facts(object) {
-            Ok(facts) => self.live.seen(&facts, clock::now()),
+            Ok(facts) => {
+                let now = clock::now();
+                if self.live.seen(&facts, now) {
+                    self.live_at = Some(now);
+                }
+            }
             Err(problem) => tracing::debug!(%problem, "a Lease is passed over"),
         }
     }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -204,6 +205,21 @@ pub fn state_of(service: &Service) -> State {
         told: told.map(|c| (c.status, c.reason, c.message)),
         annotations: service.annotations().clone(),
     }
+}
+
+/// A figure for the summary of a test run, past what the test harness captures.
+pub fn figure(what: &str, bar: &str, measured: &str) {
+    let _ = writeln!(std::io::stderr(), "figure: {what} | {bar} | {measured}");
+}
+
+/// The API server's clock of creation has whole seconds: whatever is made after this is
+/// younger than what was made before.
+pub async fn next_second() -> Result<()> {
+    let at = jiff::Timestamp::now().as_second();
+    eventually("the next second", Duration::from_secs(3), || async {
+        if jiff::Timestamp::now().as_second() > at { Ok(()) } else { Err(at) }
+    })
+    .await
 }
 
 pub fn split(key: &str) -> (&str, &str) {

@@ -12,7 +12,7 @@ use purelb_kit::faults::{Counters, Proxy};
 use purelb_kit::wait::eventually;
 use serde_json::json;
 
-use crate::common::{Cluster, PATIENCE, local, state_of};
+use crate::common::{Cluster, PATIENCE, figure, local, state_of};
 use crate::plane::{Allocator, own};
 
 /// Creates so many Services, eight at a time, and answers how long that took.
@@ -67,11 +67,9 @@ async fn a_burst_is_served_as_fast_as_it_is_created() -> Result<()> {
         let have = all_served(&c, "burst", from + count + 1).await?;
         let served = began.elapsed();
         assert_eq!(have.len(), from + count + 1);
-        println!(
-            "figure: {count} Services in a burst, created / all have addresses | as fast as created | {} ms / {} ms",
-            created.as_millis(),
-            served.as_millis()
-        );
+        let what = format!("{count} Services in a burst, created / all have addresses");
+        let seen = format!("{} ms / {} ms", created.as_millis(), served.as_millis());
+        figure(&what, "as fast as created", &seen);
         c.events_of(&format!("burst/s{from:05}"), "AddressAssigned", 1).await?;
         let made = |verb: Verb, resource: &str| {
             let of = |all: &Counters| all.forwarded.get(&(verb, resource.to_owned())).copied().unwrap_or(0);
@@ -85,8 +83,10 @@ async fn a_burst_is_served_as_fast_as_it_is_created() -> Result<()> {
         let [object, own_status] =
             ["services", "services/status"].map(|resource| made(Verb::Patch, resource));
         let (events, status) = (made(Verb::Create, "events"), made(Verb::Patch, "servicegroups/status"));
-        println!(
-            "figure: writes for {count} Services: object, status, event; group status | {count}, {count}, {count}; merged | {object}, {own_status}, {events}; {status}"
+        figure(
+            &format!("writes for {count} Services: object, status, event; group status"),
+            &format!("{count}, {count}, {count}; merged"),
+            &format!("{object}, {own_status}, {events}; {status}"),
         );
         // Exactly one each: a conflict would have cost a second one, and a read.
         let count = u64::try_from(count)?;

@@ -10,7 +10,7 @@ use purelb_kit::controlplane::fixtures;
 use purelb_kit::wait::eventually;
 use serde_json::json;
 
-use crate::common::{Cluster, PATIENCE, local};
+use crate::common::{Cluster, PATIENCE, figure, local};
 use crate::plane::{Allocator, own};
 
 const SERVICES: u32 = 5_000;
@@ -52,10 +52,8 @@ async fn five_thousand_services_keep_their_addresses() -> Result<()> {
     let counted = began.elapsed();
     c.service("many/new", &[]).await?;
     c.has("many/new", &["10.0.0.1"]).await?;
-    println!(
-        "figure: restart with {SERVICES} Services until the group counts all | < 5 s | {} ms",
-        counted.as_millis()
-    );
+    let what = format!("restart with {SERVICES} Services until the group counts all, no Service written");
+    figure(&what, "< 5 s", &format!("{} ms", counted.as_millis()));
     let mut after = versions(&c).await?;
     after.remove("new");
     assert_eq!(before, after, "no Service was written");

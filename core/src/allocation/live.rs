@@ -39,8 +39,10 @@ impl LiveSubnets {
         Self { grace, members: BTreeMap::new(), lingering: BTreeMap::new() }
     }
 
-    /// A Lease as it is now. The same renewal seen again is no sign of life.
-    pub fn seen(&mut self, lease: &LeaseFacts, now: Mono) {
+    /// A Lease as it is now. The same renewal seen again is no sign of life. Answers
+    /// whether other subnets may count now: a mere renewal changes nothing, and there
+    /// are hundreds of them per second in a large cluster.
+    pub fn seen(&mut self, lease: &LeaseFacts, now: Mono) -> bool {
         let seconds = u64::try_from(lease.duration_seconds).unwrap_or(0);
         let lasts = Duration::from_secs(seconds).min(LONGEST);
         let former = self.members.get(&lease.node);
@@ -48,12 +50,16 @@ impl LiveSubnets {
             Some(former) if former.renewal == lease.renewal => former.until,
             _ => now + lasts,
         };
+        let as_before = former.is_some_and(|former| {
+            former.subnets == lease.subnets && former.until + self.grace > now && former.until <= until
+        });
         if let Some(former) = former {
             let dropped: Vec<IpNet> = former.subnets.difference(&lease.subnets).copied().collect();
             self.linger(dropped, now);
         }
         let member = Member { renewal: lease.renewal.clone(), subnets: lease.subnets.clone(), until };
         self.members.insert(lease.node.clone(), member);
+        !as_before
     }
 
     /// The Lease is gone.

@@ -77,17 +77,21 @@ fn lease(node: &str, renewal: &str, subnets: &[&str]) -> LeaseFacts {
 fn a_subnet_lives_as_long_as_a_lease_is_renewed_and_a_while_longer() {
     let at = |seconds: u64| Mono::from_millis(seconds * 1000);
     let mut live = LiveSubnets::new(Duration::from_secs(60));
-    live.seen(&lease("n1", "r1", &["10.0.1.0/24"]), at(0));
-    live.seen(&lease("n1", "r1", &["10.0.1.0/24"]), at(9));
+    assert!(live.seen(&lease("n1", "r1", &["10.0.1.0/24"]), at(0)));
+    assert!(!live.seen(&lease("n1", "r1", &["10.0.1.0/24"]), at(9)), "nothing new");
     assert_eq!(live.next_change(at(9)), Some(at(70)), "the same renewal is no sign of life");
     assert_eq!(live.at(at(69)), nets(&["10.0.1.0/24"]));
     assert_eq!(live.at(at(70)), nets(&[]));
-    live.seen(&lease("n1", "r2", &["10.0.2.0/24"]), at(70));
+    assert!(live.seen(&lease("n1", "r2", &["10.0.2.0/24"]), at(70)));
     assert_eq!(live.at(at(71)), nets(&["10.0.1.0/24", "10.0.2.0/24"]), "a dropped subnet lingers");
     live.gone(&NodeName::new("n1").unwrap(), at(80));
     assert_eq!(live.at(at(139)), nets(&["10.0.2.0/24"]));
     assert_eq!((live.at(at(140)), live.next_change(at(140))), (nets(&[]), None));
-    live.seen(&lease("n2", "r1", &["10.0.9.0/24"]), at(200));
-    live.retain(&BTreeSet::new(), at(200));
-    assert_eq!(live.at(at(261)), nets(&[]));
+    assert!(live.seen(&lease("n2", "r1", &["10.0.9.0/24"]), at(200)));
+    assert!(!live.seen(&lease("n2", "r2", &["10.0.9.0/24"]), at(205)), "renewed, and no more");
+    let mut shorter = lease("n2", "r3", &["10.0.9.0/24"]);
+    shorter.duration_seconds = 1;
+    assert!(live.seen(&shorter, at(206)), "it ends sooner now");
+    live.retain(&BTreeSet::new(), at(206));
+    assert_eq!(live.at(at(267)), nets(&[]));
 }
