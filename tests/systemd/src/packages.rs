@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::cargo::{BINARIES, programs};
 use crate::prepared::source;
 
 /// A directory with packages: what is shipped, and a version after it.
@@ -82,6 +83,7 @@ impl Packages {
 pub fn build(format: &str, version: &str, into: &Path) -> Result<()> {
     let built = Command::new(source().join("packaging").join(format).join("build.sh"))
         .env("PURELB_QUICK", "yes")
+        .env(BINARIES, programs()?)
         .env("PURELB_PACKAGE_VERSION", version)
         .env("PURELB_DIST", into)
         .output()?;

@@ -21,7 +21,7 @@ use purelb_kit::wait::eventually;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::cargo::built;
+use crate::cargo::programs;
 use crate::guide;
 use crate::machine::{Machine, PACKAGES};
 use crate::packages::Packages;
@@ -205,8 +205,7 @@ impl Site {
 
     /// Starts the allocator, with the rights of its account, until dropped.
     pub async fn allocator(&self) -> Result<Process> {
-        let program =
-            built(&["build", "-p", "purelb-allocator", "--bin", "purelb-allocator"], "purelb-allocator")?;
+        let program = programs()?.join("purelb-allocator");
         let kubeconfig = self.plane.kubeconfig_for(&ServiceAccount::allocator(), &self.plane.url()).await?;
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
