@@ -26,6 +26,8 @@ sim: ## more simulated clusters: make sim SECONDS=600
 bench: ## figures beside the plain way, and ratios
 	cargo bench --locked -p purelb-core
 	cargo bench --locked -p purelb-allocator
+	tests/setup.sh build test && tests/controlplane/build.sh
+	cargo run --locked --quiet -p purelb-e2e --example figures
 
 lint:
 	tests/run.sh format clippy deny layering

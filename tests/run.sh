@@ -2,7 +2,7 @@
 # Runs the suites named (default: all), each to its end, and prints a summary line
 # per suite with counts. Exits 0 only if every suite passed.
 #
-#   format clippy deny layering unit sim integration e2e; and by name: more packages systemd
+#   format clippy deny layering unit sim integration e2e; and by name: packages systemd
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,19 +25,11 @@ sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
 # Real netlink, real API server, embedded API: one crate at a time.
 # shellcheck disable=SC2086
 integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test --no-fail-fast $tested --test '*'; }
-# The shipped daemon, as a process, in the lab, on the real API server.
+# The shipped programs, as processes, in the lab, on the real API server.
 e2e() {
     tests/setup.sh build test docs && tests/controlplane/build.sh &&
         cargo build --locked --release -p purelbd -p purelbctl -p purelb-allocator &&
-        cargo test --no-fail-fast --locked -p purelb-e2e --test placement --test leaving --test failures --test kernel \
-            --test control --test control_docs --test control_terminal -- --nocapture
-}
-# The end-to-end tests that are not part of every run yet.
-more() {
-    tests/setup.sh build test docs && tests/controlplane/build.sh &&
-        cargo build --locked --release -p purelbd -p purelbctl -p purelb-allocator &&
-        cargo test --no-fail-fast --locked -p purelb-e2e --test membership --test services --test outage --test idle \
-            --test control_tls --test migrate -- --nocapture
+        cargo test --no-fail-fast --locked -p purelb-e2e --tests -- --nocapture
 }
 packages() { make --no-print-directory deb rpm; }
 # The packages as shipped, on nodes that boot systemd. Not among the default suites yet:
@@ -53,7 +45,7 @@ count() { grep -E '^test result:' "$logs/$1" | grep -oE "[0-9]+ $2" | awk '{ n +
 (($#)) || set -- "${all[@]}"
 lines=() passed=0 failed=0
 for suite in "$@"; do
-    [[ " ${all[*]} more packages systemd " == *" $suite "* ]] || { echo "run.sh: no suite '$suite'; there are: ${all[*]} more packages systemd" >&2; exit 2; }
+    [[ " ${all[*]} packages systemd " == *" $suite "* ]] || { echo "run.sh: no suite '$suite'; there are: ${all[*]} packages systemd" >&2; exit 2; }
     echo "=== $suite"
     started=$SECONDS
     "$suite" 2>&1 | tee "$logs/$suite"
@@ -69,5 +61,6 @@ done
 echo "=== summary"
 printf '%s\n' "${lines[@]}"
 grep -hE '^(failure-table|figure|sim):' "$logs"/* 2>/dev/null
+grep -E '^test .* FAILED$|^error(\[|:)' "$logs"/* 2>/dev/null | sed "s#^$logs/#failed: #"
 echo "$passed passed, $failed failed"
 ((failed == 0))

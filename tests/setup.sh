@@ -7,7 +7,7 @@ set -euo pipefail
 
 declare -A packages=(
     [build]="gcc libc6-dev pkg-config libsystemd-dev"
-    [test]="iproute2 nftables procps util-linux"
+    [test]="iproute2 nftables procps tar util-linux"
     [package]="dpkg-dev lintian rpm rpmlint"
     [systemd]="systemd systemd-container mmdebstrap dpkg-dev rpm util-linux user-mode-linux"
 )
@@ -54,7 +54,7 @@ install_grpc_clients() {
     if ! "$python/bin/python" -c 'import grpc_reflection' 2>/dev/null; then
         echo "installing grpcio for Python (once)" >&2
         python3 -m venv "$python"
-        "$python/bin/pip" install --quiet --disable-pip-version-check grpcio grpcio-reflection protobuf
+        "$python/bin/pip" install --quiet --disable-pip-version-check grpcio==1.85.1 grpcio-reflection==1.85.1 protobuf==7.36.2
     fi
 }
 

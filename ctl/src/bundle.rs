@@ -4,7 +4,6 @@
 //! secret goes in: settings come from the daemon, which hides them, and objects are
 //! Leases, groups, agents and Services, never Secrets.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +17,7 @@ use crate::run::{note, say};
 use crate::{cluster, get, live, rows, status, table};
 
 struct Archive {
-    file: std::fs::File,
+    file: tar::Builder<std::fs::File>,
     missing: Vec<String>,
 }
 
@@ -31,7 +30,7 @@ pub async fn run(target: &Target, args: &BundleArgs) -> Outcome {
             .because(e)
             .next("name another with --output-file")
     })?;
-    let mut archive = Archive { file, missing: Vec::new() };
+    let mut archive = Archive { file: tar::Builder::new(file), missing: Vec::new() };
     let versions = serde_json::json!({
         "purelbctl": env!("CARGO_PKG_VERSION"),
         "kernel": std::fs::read_to_string("/proc/version").unwrap_or_default().trim(),
@@ -52,7 +51,7 @@ pub async fn run(target: &Target, args: &BundleArgs) -> Outcome {
     }
     let missing = archive.missing.clone();
     archive.put("missing.txt", &missing.iter().map(|m| format!("{m}\n")).collect::<String>())?;
-    archive.end()?;
+    archive.file.finish()?;
     note(&missing.iter().map(|m| format!("left out: {m}")).collect::<Vec<_>>());
     say(&format!("{}\n", path.display()))
 }
@@ -120,39 +119,11 @@ impl Archive {
         }
     }
 
-    /// One member in the plain tar format: a header of 512 bytes, then the bytes, padded.
     fn put(&mut self, name: &str, text: &str) -> Outcome<()> {
-        let header = header(Path::new("purelb-support").join(name).to_str().unwrap_or(name), text.len());
-        self.file.write_all(&header)?;
-        self.file.write_all(text.as_bytes())?;
-        let padding = (512 - text.len() % 512) % 512;
-        Ok(self.file.write_all(&[0; 512][..padding])?)
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default());
+        Ok(self.file.append_data(&mut header, Path::new("purelb-support").join(name), text.as_bytes())?)
     }
-
-    /// Two empty blocks end an archive.
-    fn end(&mut self) -> Outcome<()> {
-        Ok(self.file.write_all(&[0; 1024])?)
-    }
-}
-
-/// ```text
-///   0 name (100)   100 mode (8)   124 size (12)   136 mtime (12)   148 checksum (8)
-/// 156 type (1)     257 "ustar\0" "00"
-/// ```
-fn header(name: &str, size: usize) -> [u8; 512] {
-    let mut block = [0_u8; 512];
-    let mut field = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
-    field(0, &name.chars().take(99).collect::<String>());
-    field(100, "0000600\0");
-    field(108, "0000000\0");
-    field(116, "0000000\0");
-    field(124, &format!("{size:011o}\0"));
-    field(136, &format!("{:011o}\0", jiff::Timestamp::now().as_second().max(0)));
-    field(148, "        ");
-    field(156, "0");
-    field(257, "ustar\0");
-    field(263, "00");
-    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block
 }

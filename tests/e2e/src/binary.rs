@@ -1,62 +1,59 @@
 //! The programs under test, built if they have to be.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Profile {
-    /// As the tests themselves were built.
-    Same,
-    /// As it is shipped: for figures of memory and time.
-    Release,
-}
-
-/// Where the daemon is. The first call builds it; cargo knows whether there is anything
-/// to do, and where it puts the result.
-pub fn purelbd(profile: Profile) -> Result<PathBuf> {
-    program("purelbd", profile)
+/// Where the daemon is, as it is shipped. The first call builds it; cargo knows whether
+/// there is anything to do, and where it puts the result.
+pub fn purelbd() -> Result<PathBuf> {
+    program("purelbd")
 }
 
 /// Where the operator's program is; built like the daemon.
-pub fn purelbctl(profile: Profile) -> Result<PathBuf> {
-    program("purelbctl", profile)
+pub fn purelbctl() -> Result<PathBuf> {
+    program("purelbctl")
 }
 
 /// Names a directory of programs to test instead, such as installed ones.
 const PROGRAMS: &str = "PURELB_E2E_PROGRAMS";
 
-fn program(name: &'static str, profile: Profile) -> Result<PathBuf> {
+fn program(name: &'static str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os(PROGRAMS) {
         return Ok(PathBuf::from(dir).join(name));
     }
-    type Built = HashMap<(&'static str, bool), PathBuf>;
-    static BUILT: Mutex<Option<Built>> = Mutex::new(None);
-    let release = profile == Profile::Release || !cfg!(debug_assertions);
+    static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let built = built.get_or_insert_default();
-    if let Some(path) = built.get(&(name, release)) {
-        return Ok(path.clone());
+    if built.is_empty() {
+        *built = build()?;
     }
-    let path = build(name, release)?;
-    built.insert((name, release), path.clone());
-    Ok(path)
+    let path = built.iter().find(|p| p.file_name().is_some_and(|file| file == name));
+    path.cloned().with_context(|| format!("cargo built {name} and did not say where it is"))
 }
 
-fn build(name: &str, release: bool) -> Result<PathBuf> {
+/// All of them together: cargo chooses the features of shared dependencies by what is
+/// built in one go, and another choice builds half of them anew.
+fn build() -> Result<Vec<PathBuf>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
     command
-        .args(["build", "--quiet", "--package", name, "--bin", name])
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--release",
+            "-p",
+            "purelbd",
+            "-p",
+            "purelbctl",
+            "-p",
+            "purelb-allocator",
+        ])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit());
-    if release {
-        command.arg("--release");
-    }
     // What cargo tells a test about itself would look like a change of settings to
     // build scripts, and half the dependencies would be built anew each time.
     for (name, _) in std::env::vars_os() {
@@ -65,12 +62,11 @@ fn build(name: &str, release: bool) -> Result<PathBuf> {
             command.env_remove(&name);
         }
     }
-    let output = command.output().with_context(|| format!("running cargo to build {name}"))?;
+    let output = command.output().context("running cargo to build the programs")?;
     if !output.status.success() {
-        bail!("{name} does not build: {}", output.status);
+        bail!("the programs do not build: {}", output.status);
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let path = artifacts.filter_map(|a| a.get("executable")?.as_str().map(PathBuf::from)).next_back();
-    path.with_context(|| format!("cargo built {name} and did not say where it is"))
+    Ok(artifacts.filter_map(|a| a.get("executable")?.as_str().map(PathBuf::from)).collect())
 }

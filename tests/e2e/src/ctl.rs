@@ -1,6 +1,8 @@
 //! The operator: the real `purelbctl` against a daemon's socket.
 
+use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ pub struct Running {
 
 impl Daemon {
     fn ctl_command(&self, arguments: &str) -> Result<Command> {
-        let mut command = Command::new(purelbctl(crate::Profile::Same)?);
+        let mut command = Command::new(purelbctl()?);
         command.arg("--socket").arg(self.node.dir().join("control.sock"));
         command.args(arguments.split_whitespace());
         command.env_remove("KUBECONFIG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,12 +53,19 @@ impl Daemon {
         let child = self.ctl_command(arguments)?.spawn().context("starting purelbctl")?;
         Ok(Running { child })
     }
+
+    /// The same with what it prints in a file, to be read while it goes on.
+    pub fn ctl_into(&self, arguments: &str, file: &Path) -> Result<Running> {
+        let mut command = self.ctl_command(arguments)?;
+        let child = command.stdout(File::create(file)?).spawn().context("starting purelbctl")?;
+        Ok(Running { child })
+    }
 }
 
 impl Running {
     /// Starts it without naming a daemon: the arguments say which.
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
-        let mut command = Command::new(purelbctl(crate::Profile::Same)?);
+        let mut command = Command::new(purelbctl()?);
         command.args(arguments).env_remove("KUBECONFIG").envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(Self { child: command.spawn().context("starting purelbctl")? })

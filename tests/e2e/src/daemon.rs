@@ -18,23 +18,16 @@ use purelb_core::Mono;
 use purelb_kit::lab::{Node, Process, now};
 use purelb_kit::wait::eventually;
 
-use crate::binary::{Profile, purelbd};
+use crate::binary::purelbd;
 use crate::cluster::Cluster;
 
 const METRICS_PORT: u16 = 7472;
 
 /// What the daemons of a cluster are told beyond where things are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
-    pub profile: Profile,
     /// More of the configuration file.
     pub toml: String,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { profile: Profile::Same, toml: String::new() }
-    }
 }
 
 #[derive(Debug)]
@@ -49,7 +42,7 @@ pub struct Daemon {
 impl Daemon {
     pub(crate) fn start(cluster: &Cluster<'_>, name: &str, kubeconfig: &Path) -> Result<Self> {
         let node = cluster.node(name);
-        let program = purelbd(cluster.settings.profile)?;
+        let program = purelbd()?;
         let dir = node.dir();
         let config = dir.join("purelbd.toml");
         let text = format!(

@@ -14,7 +14,7 @@ mod older;
 mod services;
 mod trial;
 
-pub use binary::{Profile, purelbctl, purelbd};
+pub use binary::{purelbctl, purelbd};
 pub use cluster::{Cluster, own_plane, shared_plane};
 pub use ctl::{Answer, Running};
 pub use daemon::{Daemon, Settings};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use purelb_e2e::{Cluster, Profile, Wish, purelbctl, shared_plane};
+use purelb_e2e::{Cluster, Wish, purelbctl, shared_plane};
 use purelb_kit::lab::Lab;
 
 /// Blocks of one language, with the line they begin at.
@@ -53,7 +53,7 @@ async fn the_automation_guide_works_as_written() -> Result<()> {
     let socket = cluster.node("a").dir().join("control.sock");
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/automation.md");
     let guide = std::fs::read_to_string(guide)?;
-    let ctl = purelbctl(Profile::Same)?;
+    let ctl = purelbctl()?;
     let programs = [tools.join("bin"), ctl.parent().context("a directory")?.to_owned()];
     let path = std::env::join_paths(
         programs.into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use purelb_e2e::{Cluster, Profile, Usage, Wish, row, shared_plane};
+use purelb_e2e::{Cluster, Usage, Wish, row, shared_plane};
 use purelb_kit::lab::{Lab, now};
 use purelb_kit::wait::eventually;
 
@@ -21,7 +21,6 @@ async fn at_rest_with_three_nodes_and_a_hundred_services() -> Result<()> {
         .node("b", ["lan"])
         .node("c", ["lan"]);
     let mut cluster = Cluster::new(shared_plane().await?, lab).await?;
-    cluster.settings.profile = Profile::Release;
     for name in ["a", "b", "c"] {
         cluster.join(name).await?;
     }

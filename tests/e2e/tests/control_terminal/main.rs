@@ -3,7 +3,7 @@
 mod terminal;
 
 use anyhow::Result;
-use purelb_e2e::{Cluster, Profile, Wish, purelbctl, shared_plane};
+use purelb_e2e::{Cluster, Wish, purelbctl, shared_plane};
 use purelb_kit::lab::Lab;
 use terminal::Terminal;
 
@@ -20,7 +20,7 @@ async fn cluster<'p>() -> Result<(Cluster<'p>, String)> {
         cluster.holder_where(*vip, "on a", |n| n == "a").await?;
     }
     let socket = cluster.node("a").dir().join("control.sock");
-    let program = format!("{} --socket {}", purelbctl(Profile::Same)?.display(), socket.display());
+    let program = format!("{} --socket {}", purelbctl()?.display(), socket.display());
     Ok((cluster, program))
 }
 

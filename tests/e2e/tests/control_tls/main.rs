@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use certs::{Authority, Client};
-use purelb_e2e::{Answer, Cluster, Profile, Running, Wish, purelbctl, shared_plane};
+use purelb_e2e::{Answer, Cluster, Running, Wish, purelbctl, shared_plane};
 use purelb_kit::controlplane::ServiceAccount;
 use purelb_kit::lab::Lab;
 use purelb_kit::wait::eventually;
@@ -270,7 +270,7 @@ async fn other_users_may_not_use_the_socket() -> Result<()> {
 fn as_nobody(open: &Path, socket: &Path) -> Result<(String, String)> {
     std::fs::set_permissions(open, PermissionsExt::from_mode(0o755))?;
     let program = open.join("purelbctl");
-    std::fs::copy(purelbctl(Profile::Same)?, &program)?;
+    std::fs::copy(purelbctl()?, &program)?;
     // A hard link is the socket itself, in a place that can be reached.
     let reachable = open.join("control.sock");
     if std::fs::hard_link(socket, &reachable).is_err() {

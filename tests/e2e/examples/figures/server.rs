@@ -1,0 +1,34 @@
+//! What the API server says it did.
+
+use anyhow::{Context, Result};
+use kube::Client;
+
+/// Requests answered and watch events sent, about the kinds that a daemon uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    pub requests: f64,
+    pub events: f64,
+}
+
+const KINDS: [&str; 7] =
+    ["leases", "services", "endpointslices", "servicegroups", "lbnodeagents", "nodes", "events"];
+
+impl Served {
+    /// From the server's own metrics. What it asks itself over loopback counts, too:
+    /// subtract what an empty cluster costs.
+    pub async fn of(client: &Client) -> Result<Self> {
+        let request = http::Request::get("/metrics").body(Vec::new()).context("a request")?;
+        let text = client.request_text(request).await.context("the API server's metrics")?;
+        Ok(Self {
+            requests: sum(&text, "apiserver_request_total{"),
+            events: sum(&text, "apiserver_watch_events_total{"),
+        })
+    }
+}
+
+fn sum(text: &str, series: &str) -> f64 {
+    let ours = text.lines().filter(|line| {
+        line.starts_with(series) && KINDS.iter().any(|kind| line.contains(&format!("resource=\"{kind}\"")))
+    });
+    ours.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
