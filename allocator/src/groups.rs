@@ -52,13 +52,21 @@ pub struct StatusWrite {
     event: Option<Event>,
 }
 
+/// What seeing a group came to.
+#[derive(Debug)]
+pub enum News {
+    /// Its configuration is not what it was. An echo of our own status write is none.
+    Config,
+    /// An event to send, for a group that is not where groups are read from.
+    Stranger(Box<Event>),
+}
+
 impl Groups {
     pub fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// An event to send, for a group that is not where groups are read from.
-    pub fn seen(&mut self, object: ServiceGroup) -> Option<Event> {
+    pub fn seen(&mut self, object: ServiceGroup) -> Option<News> {
         let key = key(&object)?;
         if key.namespace() != self.namespace {
             let message = format!(
@@ -66,23 +74,25 @@ impl Groups {
                 self.namespace
             );
             self.strangers.insert(key);
-            return Some(group_event(&object, "ServiceGroupOutOfScope", true, &message));
+            let event = group_event(&object, "ServiceGroupOutOfScope", true, &message);
+            return Some(News::Stranger(Box::new(event)));
         }
         let name = GroupName::from(key);
         let former = self.known.remove(&name);
+        // Another object of the same name has no claim on the former one's ranges.
+        let same = former.as_ref().filter(|known| known.object.uid() == object.uid());
         let busy = former.as_ref().is_some_and(|known| known.busy);
         let stats = former.as_ref().and_then(|known| known.stats.clone());
         let (good, problem) = match group::parse(&object, &Rules::default()) {
             Ok(config) => (Some(config), None),
             Err(problem) => {
                 let words = format!("{}: {}", problem.field, problem.message);
-                // Another object of the same name has no claim on the former one's ranges.
-                let same = former.filter(|known| known.object.uid() == object.uid());
-                (same.and_then(|known| known.good), Some(words))
+                (same.and_then(|known| known.good.clone()), Some(words))
             }
         };
+        let as_before = same.is_some_and(|known| known.good == good && known.problem == problem);
         self.known.insert(name, Known { object, good, problem, busy, stats });
-        None
+        (!as_before).then_some(News::Config)
     }
 
     pub fn gone(&mut self, object: &ServiceGroup) {

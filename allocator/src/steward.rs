@@ -114,7 +114,11 @@ impl Steward {
             Seen::Failed(error) => warn!(%error, "a watch for the daemons' control API broke; listing again"),
             Seen::Lease(event) => self.see_lease(*event),
             Seen::Node(event) => match *event {
-                Event::Init => self.leaving.clear(),
+                // Until the list is complete a Node that is not in it says nothing.
+                Event::Init => {
+                    self.leaving.clear();
+                    self.listed.1 = false;
+                }
                 Event::InitDone => self.listed.1 = true,
                 Event::Apply(node) | Event::InitApply(node) => {
                     let Ok(name) = NodeName::new(&node.name_any()) else { return };
@@ -138,6 +142,7 @@ impl Steward {
             Event::Init => {
                 self.endpoints.clear();
                 self.draining.clear();
+                self.listed.0 = false;
             }
             Event::InitDone => self.listed.0 = true,
             Event::Apply(object) | Event::InitApply(object) => {

@@ -11,6 +11,7 @@ pub mod conditions;
 pub mod crds;
 pub mod endpoints;
 pub mod group;
+pub mod kubeconfig;
 #[expect(
     unreachable_pub,
     clippy::duplicated_attributes,

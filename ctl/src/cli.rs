@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::node_kubeconfig::NodeKubeconfigArgs;
+
 pub const DEFAULT_SOCKET: &str = "/run/purelb/control.sock";
 
 /// Ask and steer purelb: one node's daemon, all of them, or the cluster.
@@ -115,6 +117,11 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Turn v1 ServiceGroups and LBNodeAgents into v2
     Migrate(MigrateArgs),
+    /// Make the kubeconfig of a node's daemon
+    ///
+    /// Needs an administrator's kubeconfig. The token in it is bound to the Node: it has the
+    /// rights of a daemon, writes no other node's Lease, and ends when the Node is deleted.
+    NodeKubeconfig(NodeKubeconfigArgs),
     /// Full-screen live view
     Top(TopArgs),
     /// The daemon's settings in force, secrets hidden
@@ -315,7 +322,7 @@ pub struct VersionArgs {
 }
 
 /// `30`, `30s`, `5m`, `1h`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let wrong = || format!("{text:?} is not a time: write 500ms, 30s, 5m or 1h");

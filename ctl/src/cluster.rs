@@ -17,6 +17,10 @@ use crate::saved::{Origin, Saved};
 const HOW: &str = "give a kubeconfig with --kubeconfig or KUBECONFIG, and check it with `kubectl get nodes`";
 
 pub async fn client(target: &Target) -> Outcome<Client> {
+    client_of(config(target).await?)
+}
+
+pub async fn config(target: &Target) -> Outcome<Config> {
     let config = match &target.kubeconfig {
         Some(path) => from_file(path).await,
         None => {
@@ -26,6 +30,10 @@ pub async fn client(target: &Target) -> Outcome<Client> {
     let mut config = config?;
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = Some(target.request_timeout);
+    Ok(config)
+}
+
+pub fn client_of(config: Config) -> Outcome<Client> {
     Client::try_from(config).map_err(|e| Failure::new("cannot use the kubeconfig").because(e).next(HOW))
 }
 

@@ -15,6 +15,7 @@ pub mod explain;
 pub mod get;
 pub mod live;
 pub mod migrate;
+pub mod node_kubeconfig;
 pub mod offline;
 pub mod paint;
 pub mod rows;

@@ -6,8 +6,8 @@ use crate::cli::{Cli, Command, Format, MigrateArgs, Target, ValidateArgs, Versio
 use crate::error::{Failure, Outcome};
 use crate::paint::Paint;
 use crate::{
-    actions, bundle, cluster, drain, explain, get, migrate, offline, saved, shell, status, table, top,
-    validate, winner,
+    actions, bundle, cluster, drain, explain, get, migrate, node_kubeconfig, offline, saved, shell, status,
+    table, top, validate, winner,
 };
 
 pub fn run(cli: Cli) -> Outcome {
@@ -40,6 +40,7 @@ pub fn run(cli: Cli) -> Outcome {
         Command::Undrain => block_on(drain::undrain(&cli.target)),
         Command::Resync(args) => block_on(actions::resync(&cli.target, &args)),
         Command::Config(args) => block_on(actions::config(&cli.target, &args, paint)),
+        Command::NodeKubeconfig(args) => block_on(node_kubeconfig::run(&cli.target, &args)),
         Command::Top(args) => block_on(top::run(&cli.target, &args)),
         Command::SupportBundle(args) => block_on(bundle::run(&cli.target, &args)),
     }

@@ -19,8 +19,10 @@ use purelb_core::pools::GroupName;
 use purelb_core::{Mono, ObjectKey, Vip};
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::clock;
+use crate::leader::Guard;
 use crate::metrics::Metrics;
 use external::External;
 use netbox::{Netbox, Token};
@@ -59,16 +61,34 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     async fn stats(&self, pool: &str) -> Result<ProviderStats, ProviderError>;
 }
 
-/// A provider with a rest after failures.
+/// How many may be asked something at the same time.
+type Turn = Arc<Semaphore>;
+
+/// An address book that cannot look and take in one step has one asker at a time.
+const ONE: usize = 1;
+/// A burst of a thousand Services is not a thousand questions at once.
+const SOME: usize = 16;
+
+/// A provider as the leader uses it: only so many questions at a time, a rest after
+/// failures, and nothing asked for by a leader that no longer is one.
 #[derive(Debug)]
 pub struct Rested {
     inner: Box<dyn Provider>,
+    turn: Turn,
     failed: Mutex<Option<(Mono, ProviderError)>>,
 }
 
 impl Rested {
-    fn new(inner: Box<dyn Provider>) -> Self {
-        Self { inner, failed: Mutex::new(None) }
+    fn new(inner: Box<dyn Provider>, turn: Turn) -> Self {
+        Self { inner, turn, failed: Mutex::new(None) }
+    }
+
+    /// Waits for its turn. What was true before the wait is looked at after it.
+    async fn enter(&self, guard: &Guard) -> Result<SemaphorePermit<'_>, ProviderError> {
+        let turn = self.turn.acquire().await.expect("nobody closes it");
+        guard.check().map_err(|deposed| ProviderError::Refused(deposed.to_string()))?;
+        self.resting()?;
+        Ok(turn)
     }
 
     fn resting(&self) -> Result<(), ProviderError> {
@@ -88,18 +108,19 @@ impl Rested {
         answer
     }
 
-    pub async fn allocate(&self, question: &Question) -> Result<Vec<Vip>, ProviderError> {
-        self.resting()?;
+    pub async fn allocate(&self, guard: &Guard, question: &Question) -> Result<Vec<Vip>, ProviderError> {
+        let _turn = self.enter(guard).await?;
         self.note(self.inner.allocate(question).await)
     }
 
     pub async fn release(
         &self,
+        guard: &Guard,
         pool: &str,
         service: &ObjectKey,
         ip: Option<Vip>,
     ) -> Result<(), ProviderError> {
-        self.resting()?;
+        let _turn = self.enter(guard).await?;
         self.note(self.inner.release(pool, service, ip).await)
     }
 
@@ -131,6 +152,8 @@ pub struct Providers {
     netbox: NetboxAccess,
     metrics: Metrics,
     made: BTreeMap<GroupName, (Source, Arc<Rested>)>,
+    /// By address of the NetBox: several groups may use the same one.
+    turns: BTreeMap<String, Turn>,
 }
 
 impl std::fmt::Debug for Providers {
@@ -141,7 +164,14 @@ impl std::fmt::Debug for Providers {
 
 impl Providers {
     pub fn new(client: Client, namespace: &str, netbox: NetboxAccess, metrics: Metrics) -> Self {
-        Self { client, namespace: namespace.to_owned(), netbox, metrics, made: BTreeMap::new() }
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            netbox,
+            metrics,
+            made: BTreeMap::new(),
+            turns: BTreeMap::new(),
+        }
     }
 
     /// The provider of a group; made anew when the group names another.
@@ -156,10 +186,13 @@ impl Providers {
         Some(provider)
     }
 
-    fn make(&self, config: &GroupConfig) -> Option<Arc<Rested>> {
-        let inner: Box<dyn Provider> = match &config.source {
+    fn make(&mut self, config: &GroupConfig) -> Option<Arc<Rested>> {
+        let (inner, turn): (Box<dyn Provider>, _) = match &config.source {
             Source::Ranges(_) => return None,
-            Source::External(external) => Box::new(External::new(&external.socket, self.metrics.clone())),
+            Source::External(external) => (
+                Box::new(External::new(&external.socket, self.metrics.clone())),
+                Arc::new(Semaphore::new(SOME)),
+            ),
             Source::Netbox(netbox) => {
                 let token = match &netbox.token {
                     None => Token::Given(self.netbox.token.clone()),
@@ -170,15 +203,18 @@ impl Providers {
                         key: key.clone(),
                     },
                 };
-                Box::new(Netbox::new(&netbox.url, &netbox.tenant, token, &self.netbox.trust))
+                let turn = self.turns.entry(netbox.url.clone());
+                let turn = turn.or_insert_with(|| Arc::new(Semaphore::new(ONE))).clone();
+                (Box::new(Netbox::new(&netbox.url, &netbox.tenant, token, &self.netbox.trust)), turn)
             }
         };
-        Some(Arc::new(Rested::new(inner)))
+        Some(Arc::new(Rested::new(inner, turn)))
     }
 
     /// Groups that are gone take their providers along.
     pub fn retain(&mut self, present: &BTreeSet<GroupName>) {
         self.made.retain(|name, _| present.contains(name));
+        self.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         let sockets = self.made.values().filter_map(|(source, _)| match source {
             Source::External(external) => Some(external.socket.clone()),
             Source::Ranges(_) | Source::Netbox(_) => None,

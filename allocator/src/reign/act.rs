@@ -1,5 +1,7 @@
 //! Decisions out, results back.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use purelb_api::{ServiceGroup, service};
@@ -16,6 +18,10 @@ use crate::writer::Ended;
 
 /// How often giving an address back is tried before the user hears of it.
 const GIVE_BACK_TRIES: u32 = 8;
+
+/// Providers are not asked how full they are more often than this: they may have to
+/// go through all their addresses for the answer.
+const STATS_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a task came back with.
 #[derive(Debug)]
@@ -64,10 +70,7 @@ impl Reign {
         self.book.busy(&key);
         let guard = self.writer.guard().clone();
         self.tasks.spawn(async move {
-            let answer = match guard.check() {
-                Ok(()) => provider.allocate(&question).await.map_err(|e| e.to_string()),
-                Err(deposed) => Err(deposed.to_string()),
-            };
+            let answer = provider.allocate(&guard, &question).await.map_err(|e| e.to_string());
             Done::Answered { key, question, answer }
         });
     }
@@ -83,7 +86,7 @@ impl Reign {
                     if guard.check().is_err() {
                         break;
                     }
-                    let released = provider.release(what.group.name(), &what.service, what.ip).await;
+                    let released = provider.release(&guard, what.group.name(), &what.service, what.ip).await;
                     answer = released.map_err(|e| e.to_string());
                     if answer.is_ok() {
                         break;
@@ -148,7 +151,7 @@ impl Reign {
             Ended::Written(service) => {
                 self.know(service);
                 self.metrics.count(tally);
-                self.unseen.insert(key.clone(), Instant::now() + self.settings.announce_patience);
+                self.unseen.set(key, Instant::now() + self.settings.announce_patience);
                 if let Some(ask) = self.book.service(key) {
                     let ips: Vec<String> = ask.held.iter().map(ToString::to_string).collect();
                     info!(service = %key, ips = ips.join(","), refused = tally.refused, "written");
@@ -173,11 +176,7 @@ impl Reign {
     /// Addresses of local pools that nobody announces though they were given long ago:
     /// the node may have missed it.
     pub(super) fn check_announced(&mut self) {
-        let now = Instant::now();
-        let due: Vec<ObjectKey> =
-            self.unseen.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-        for key in due {
-            self.unseen.remove(&key);
+        for key in self.unseen.due(Instant::now()) {
             let Some(facts) = self.objects.get(&key).and_then(|s| service::facts(s, &self.classes)) else {
                 continue;
             };
@@ -216,7 +215,7 @@ impl Reign {
                 Done::Status { name: write.name.clone(), answer: answer.map(Box::new) }
             });
         }
-        self.ask_stats();
+        self.want_stats();
         let figures: Vec<(String, GroupStats)> =
             self.groups.names().map(|name| (name.name().to_owned(), self.book.stats(name))).collect();
         self.metrics.pools(&figures);
@@ -224,8 +223,17 @@ impl Reign {
         self.metrics.out_of_scope(self.groups.out_of_scope());
     }
 
-    /// How full the pools of providers are, not more often than they change.
-    fn ask_stats(&mut self) {
+    /// Asks the providers how full they are, once the pause is over.
+    fn want_stats(&mut self) {
+        if self.stats_at.is_none() && self.groups.provided().next().is_some() {
+            let now = Instant::now();
+            self.stats_at = Some(self.stats_asked.map_or(now, |asked| now.max(asked + STATS_PAUSE)));
+        }
+    }
+
+    pub(super) fn ask_stats(&mut self) {
+        self.stats_at = None;
+        self.stats_asked = Some(Instant::now());
         let provided: Vec<_> = self.groups.provided().map(|(n, c)| (n.clone(), c.clone())).collect();
         for (name, config) in provided {
             let Some(provider) = self.providers.of(&name, &config) else { continue };

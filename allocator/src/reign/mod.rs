@@ -9,15 +9,16 @@
 //! ```
 //! One task owns all of it. Nothing is decided before every kind was listed
 //! completely, with reads that began after the Lease was won. Nothing is queued but
-//! names of Services (each once) and tasks in number below the limit; a watch that is
-//! faster than we are waits in its socket.
+//! names of Services (each once), writes in number below the limit, and one question to
+//! a provider per Service, of which it is asked a few at a time; a watch that is faster
+//! than we are waits in its socket.
 
 mod act;
-mod retries;
+mod agenda;
 mod see;
 mod takeover;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use purelb_api::names;
 use purelb_api::service::Classes;
 use purelb_core::allocation::{Allocations, LiveSubnets};
 use purelb_core::pools::Admission;
-use purelb_core::{ObjectKey, Vip};
+use purelb_core::{Mono, ObjectKey, Vip};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -44,7 +45,7 @@ use crate::metrics::Metrics;
 use crate::providers::{NetboxAccess, Providers};
 use crate::writer::Writer;
 use act::Done;
-use retries::Retries;
+use agenda::{Agenda, Retries};
 use see::Listing;
 
 /// The loop turns at least this often, for the liveness probe.
@@ -88,6 +89,12 @@ pub struct Reign {
     providers: Providers,
     admission: Admission,
     live: LiveSubnets,
+    /// When what is live has to be looked at again; a thousand nodes are not gone
+    /// through at every turn.
+    live_at: Option<Mono>,
+    /// When providers are to be asked how full they are, and when they were.
+    stats_at: Option<Instant>,
+    stats_asked: Option<Instant>,
     namespaces: BTreeSet<String>,
     objects: HashMap<ObjectKey, Arc<Service>>,
     listing: Listing,
@@ -100,7 +107,7 @@ pub struct Reign {
     /// write that succeeds, and must not end the asking.
     asks: Retries,
     /// When to see whether somebody announces what a Service was given.
-    unseen: BTreeMap<ObjectKey, Instant>,
+    unseen: Agenda,
     unannounced: mpsc::Sender<Vip>,
     flush_at: Option<Instant>,
     flushed: Option<Instant>,
@@ -127,6 +134,9 @@ impl Reign {
             providers: Providers::new(client.clone(), &settings.namespace, netbox, metrics.clone()),
             admission: Admission::default(),
             live: LiveSubnets::new(settings.subnet_grace),
+            live_at: None,
+            stats_at: None,
+            stats_asked: None,
             namespaces: BTreeSet::new(),
             objects: HashMap::new(),
             listing: Listing::default(),
@@ -134,7 +144,7 @@ impl Reign {
             writing: 0,
             retries: Retries::default(),
             asks: Retries::default(),
-            unseen: BTreeMap::new(),
+            unseen: Agenda::default(),
             unannounced,
             flush_at: None,
             flushed: None,
@@ -197,7 +207,7 @@ impl Reign {
     /// Applies the groups, then looks at everything.
     async fn take_over(&mut self) -> Result<(), crate::leader::Deposed> {
         self.apply_groups();
-        self.book.set_live(self.live.at(clock::now()));
+        self.look_at_live();
         if self.predecessor == Predecessor::Silent {
             self.fence_off().await?;
         }
@@ -216,12 +226,19 @@ impl Reign {
         if !self.listing.complete() {
             return wake;
         }
-        let now = clock::now();
-        let live = self.live.next_change(now).map(|at| Instant::now() + now.until(at));
-        for at in [self.flush_at, self.retries.next(), self.asks.next(), live].into_iter().flatten() {
+        let live = self.live_at.map(|at| Instant::now() + clock::now().until(at));
+        let noted =
+            [self.flush_at, self.stats_at, self.retries.next(), self.asks.next(), self.unseen.next(), live];
+        for at in noted.into_iter().flatten() {
             wake = wake.min(at);
         }
         wake
+    }
+
+    fn look_at_live(&mut self) {
+        let now = clock::now();
+        self.book.set_live(self.live.at(now));
+        self.live_at = self.live.next_change(now);
     }
 
     /// What has become due.
@@ -229,7 +246,9 @@ impl Reign {
         if std::mem::take(&mut self.groups_changed) {
             self.apply_groups();
         }
-        self.book.set_live(self.live.at(clock::now()));
+        if self.live_at.is_some_and(|at| at <= clock::now()) {
+            self.look_at_live();
+        }
         for key in self.retries.due(Instant::now()) {
             self.book.look_again(&key);
         }
@@ -239,6 +258,9 @@ impl Reign {
         self.check_announced();
         if self.flush_at.is_some_and(|at| at <= Instant::now()) {
             self.flush();
+        }
+        if self.stats_at.is_some_and(|at| at <= Instant::now()) {
+            self.ask_stats();
         }
     }
 

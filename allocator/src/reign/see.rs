@@ -17,6 +17,7 @@ use purelb_core::{NodeName, ObjectKey};
 use tracing::warn;
 
 use super::Reign;
+use crate::groups::News;
 use crate::{clock, read};
 
 /// A change of something watched.
@@ -159,14 +160,17 @@ impl Reign {
     }
 
     fn know_group(&mut self, group: ServiceGroup) {
-        self.groups_changed = true;
-        if let Some(event) = self.groups.seen(group) {
-            self.send_event(event);
+        match self.groups.seen(group) {
+            Some(News::Config) => self.groups_changed = true,
+            Some(News::Stranger(event)) => self.send_event(*event),
+            None => {}
         }
+        self.touch_statuses();
     }
 
     fn see_lease(&mut self, event: Event<Lease>) {
         let now = clock::now();
+        self.live_at = Some(now);
         match event {
             Event::Init => self.listing.leases.present.clear(),
             Event::InitApply(object) => {

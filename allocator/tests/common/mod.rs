@@ -206,6 +206,16 @@ pub fn state_of(service: &Service) -> State {
     }
 }
 
+/// The API server's clock of creation has whole seconds: whatever is made after this is
+/// younger than what was made before.
+pub async fn next_second() -> Result<()> {
+    let at = jiff::Timestamp::now().as_second();
+    eventually("the next second", Duration::from_secs(3), || async {
+        if jiff::Timestamp::now().as_second() > at { Ok(()) } else { Err(at) }
+    })
+    .await
+}
+
 pub fn split(key: &str) -> (&str, &str) {
     key.split_once('/').expect("a key is namespace/name")
 }

@@ -13,6 +13,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use purelb_kit::controlplane::{LabCa, fixtures};
 use purelb_kit::embedded::EmbeddedApi;
+use purelb_kit::faults::{End, Matcher, Proxy};
 use purelb_kit::wait::eventually;
 use purelb_proto::control::v1::control_server::{Control, ControlServer};
 use purelb_proto::control::v1::*;
@@ -196,6 +197,38 @@ async fn a_cordoned_node_is_drained_and_taken_back() -> Result<()> {
     nodes.patch("n1", &merge, &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).await?;
     second.stop().await?;
     asked(&daemon, &["drain", "undrain"]).await
+}
+
+/// A label asks for the same as a cordon; a watch that breaks says nothing about Nodes.
+#[tokio::test]
+async fn an_excluded_node_stays_drained_while_the_watch_is_broken() -> Result<()> {
+    let api = EmbeddedApi::start().await?;
+    let proxy = Proxy::before(&api).start().await?;
+    let (ca, daemon) = (LabCa::new()?, Daemon::default());
+    furnish(&api, &ca, serve(daemon.clone(), &ca).await?).await?;
+    let mut settings = settings();
+    settings.drain_cordoned = true;
+    let running = Running::start(proxy.client("allocator")?, settings).await?;
+    running.leads().await?;
+    let nodes: Api<Node> = Api::all(api.client("user")?);
+    let leases: Api<Lease> = Api::namespaced(api.client("user")?, SYSTEM);
+    let merge = PatchParams::default();
+    let label = |value: serde_json::Value| json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}});
+    nodes.patch("n1", &merge, &Patch::Merge(label(json!("")))).await?;
+    asked(&daemon, &["drain"]).await?;
+    let mark = json!({"metadata": {"annotations": {"purelb.io/draining": "2026-01-01T00:00:00Z"}}});
+    leases.patch("purelb-node-n1", &merge, &Patch::Merge(mark)).await?;
+    let before = proxy.counters().watches_opened;
+    proxy.end_watches(&Matcher::all(), End::Stale);
+    eventually("everything is watched again", PATIENCE, || async {
+        let opened = proxy.counters().watches_opened - before;
+        if opened >= 5 { Ok(()) } else { Err(opened) }
+    })
+    .await?;
+    asked(&daemon, &["drain"]).await?;
+    nodes.patch("n1", &merge, &Patch::Merge(label(serde_json::Value::Null))).await?;
+    asked(&daemon, &["drain", "undrain"]).await?;
+    running.stop().await
 }
 
 #[tokio::test]

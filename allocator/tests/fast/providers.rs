@@ -52,7 +52,100 @@ async fn an_external_provider_gives_takes_back_and_may_be_away() -> Result<()> {
     })
     .await?;
     c.has("shop/taken", &["203.0.113.1"]).await?;
+    // It goes away: what it gave stays, who comes now waits, others do not.
     drop(serving);
+    std::fs::remove_file(&socket)?;
+    let held = c.services("shop").get("b").await?.metadata.resource_version;
+    c.service("shop/late", &[("service-group", "ext")]).await?;
+    c.told("shop/late", "Provider").await?;
+    c.service("shop/meanwhile", &[]).await?;
+    c.has("shop/meanwhile", &["192.0.2.11"]).await?;
+    assert_eq!(c.services("shop").get("b").await?.metadata.resource_version, held, "nobody is touched");
+    let _back = provider.serve(&socket)?;
+    c.has("shop/late", &["203.0.113.2"]).await?;
+    c.events_of("shop/late", "AllocationFailed", 1).await?;
+    running.stop().await
+}
+
+/// NetBox knows no "take the next one" for single addresses: who looks and takes must be
+/// one at a time, also over several groups of one NetBox.
+#[tokio::test]
+async fn a_burst_gets_different_addresses_of_a_netbox() -> Result<()> {
+    const SERVICES: usize = 24;
+    let api = purelb_kit::embedded::EmbeddedApi::start().await?;
+    let reserve = |store: Store, i| store.with_address(&format!("198.51.100.{i}/24"), "purelb", "reserved");
+    let store = (1..=SERVICES).fold(Store::default(), reserve);
+    let netbox = NetboxServer::start(store, "the-token").await?;
+    let mut settings = settings();
+    settings.netbox_token = Some("the-token".into());
+    let c = crate::common::Cluster::new(api.client("user")?);
+    c.namespace("shop").await?;
+    for group in ["nb0", "nb1"] {
+        c.group(group, json!({"netbox": {"url": netbox.url(), "tenant": "purelb"}})).await?;
+    }
+    for i in 0..SERVICES {
+        c.service(&format!("shop/s{i}"), &[("service-group", &format!("nb{}", i % 2))]).await?;
+    }
+    // All are there when it starts, so all are asked for at once.
+    let running = Running::start(api.client("allocator")?, settings).await?;
+    let mut seen = std::collections::BTreeSet::new();
+    for i in 0..SERVICES {
+        let state = c.has_some(&format!("shop/s{i}")).await?;
+        assert!(seen.insert(state.ips[0].clone()), "{} twice", state.ips[0]);
+        let store = netbox.store();
+        let by = store.all().iter().find(|a| a.ip == ip(&state.ips[0])).map(|a| a.description.clone());
+        assert_eq!(by.as_deref(), Some(format!("purelb: shop/s{i}").as_str()), "NetBox knows who has it");
+    }
+    running.stop().await
+}
+
+#[tokio::test]
+async fn a_netbox_that_is_down_holds_up_nobody_else() -> Result<()> {
+    let api = purelb_kit::embedded::EmbeddedApi::start().await?;
+    let store = Store::default().with_address("198.51.100.5/24", "purelb", "reserved").with_address(
+        "198.51.100.6/24",
+        "purelb",
+        "reserved",
+    );
+    let netbox = NetboxServer::start(store, "the-token").await?;
+    // A port nobody listens on: bound for a moment only.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let mut settings = settings();
+    settings.netbox_token = Some("the-token".into());
+    let running = Running::start(api.client("allocator")?, settings).await?;
+    let c = crate::common::Cluster::new(api.client("user")?);
+    c.namespace("shop").await?;
+    let at = |url: String| json!({"netbox": {"url": url, "tenant": "purelb"}});
+    c.group("nb", at(netbox.url())).await?;
+    c.group("dead", at(format!("http://{closed}"))).await?;
+    c.group("default", local(json!({"v4pool": {"pool": "192.0.2.10-192.0.2.20", "subnet": "192.0.2.0/24"}})))
+        .await?;
+    c.service("shop/a", &[("service-group", "nb")]).await?;
+    c.has("shop/a", &["198.51.100.5"]).await?;
+    netbox.store().failures = u32::MAX;
+    for (name, group, words) in [("b", "nb", "503"), ("dead", "dead", "refused")] {
+        let key = format!("shop/{name}");
+        c.service(&key, &[("service-group", group)]).await?;
+        let message = c.told(&key, "Provider").await?.told.unwrap().2;
+        assert!(message.contains(&format!("purelb-system/{group}")) && message.contains(words), "{message}");
+    }
+    c.service("shop/other", &[]).await?;
+    c.has("shop/other", &["192.0.2.10"]).await?;
+    // Somebody leaves meanwhile: the address is given back once it can be.
+    c.delete("shop/a").await?;
+    netbox.store().failures = 0;
+    c.has_some("shop/b").await?;
+    eventually("what was given back can be had again", PATIENCE, || async {
+        let store = netbox.store();
+        let all: Vec<_> =
+            store.all().iter().map(|a| (a.ip, a.status.clone(), a.description.clone())).collect();
+        let left = all.iter().any(|(_, _, by)| by == "purelb: shop/a");
+        if left { Err(all) } else { Ok(()) }
+    })
+    .await?;
+    c.service("shop/c", &[("service-group", "nb")]).await?;
+    c.has_some("shop/c").await?;
+    c.events_of("shop/dead", "AllocationFailed", 1).await?;
     running.stop().await
 }
 

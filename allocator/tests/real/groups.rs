@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::common::{Cluster, SYSTEM, local};
+use crate::common::{Cluster, SYSTEM, local, next_second};
 use crate::plane::shared;
 
 fn accepted(status: &Value) -> Value {
@@ -53,6 +53,7 @@ async fn overlaps_are_refused_in_both_orders() -> Result<()> {
     };
     c.group("ov-wide", wide).await?;
     c.group_status("ov-wide", "accepted", |s| accepted(s)["status"] == "True").await?;
+    next_second().await?;
     c.group("ov-narrow", narrow(0)).await?;
     let status = c.group_status("ov-narrow", "refused", |s| accepted(s)["reason"] == "Overlap").await?;
     let words = accepted(&status)["message"].to_string();
@@ -62,6 +63,7 @@ async fn overlaps_are_refused_in_both_orders() -> Result<()> {
     // The other order: the narrow one is there first.
     c.group("ov-first", narrow(1)).await?;
     c.group_status("ov-first", "accepted", |s| accepted(s)["status"] == "True").await?;
+    next_second().await?;
     c.group("ov-second", local(json!({"v4pool": {"pool": "10.11.1.0/24", "subnet": "10.11.1.0/24"}})))
         .await?;
     c.group_status("ov-second", "refused", |s| accepted(s)["reason"] == "Overlap").await?;
@@ -112,9 +114,9 @@ async fn node_lease(c: &Cluster, node: &str, subnets: &str) -> Result<()> {
 async fn multi_pool_grows_and_shrinks_with_live_subnets() -> Result<()> {
     let c = shared().await?;
     c.namespace("multi").await?;
-    let pools: Vec<Value> = (1..=3)
-        .map(|n| json!({"pool": format!("10.13.{n}.10-10.13.{n}.20"), "subnet": format!("10.13.{n}.0/24")}))
-        .collect();
+    let pool =
+        |n: u8| json!({"pool": format!("10.13.{n}.10-10.13.{n}.20"), "subnet": format!("10.13.{n}.0/24")});
+    let pools: Vec<Value> = (1..=3).map(pool).collect();
     c.group("multi", local(json!({"v4pools": pools, "multiPool": true}))).await?;
     c.service("multi/a", &[("service-group", "multi")]).await?;
     c.told("multi/a", "NoEligibleRange").await?;
@@ -127,6 +129,12 @@ async fn multi_pool_grows_and_shrinks_with_live_subnets() -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(c.client.clone(), SYSTEM);
     leases.delete("purelb-node-m1", &DeleteParams::default()).await?;
     c.has("multi/a", &["10.13.2.10", "10.13.3.10"]).await?;
+    // A range that comes later, in a subnet that is alive already.
+    node_lease(&c, "m4", "10.13.4.0/24").await?;
+    let pools: Vec<Value> = (1..=4).map(pool).collect();
+    c.edit_group("multi", local(json!({"v4pools": pools}))).await?;
+    c.has("multi/a", &["10.13.2.10", "10.13.3.10", "10.13.4.10"]).await?;
+    assert_eq!(c.state("multi/one").await?.ips, ["10.13.1.11"], "one address stays where it is");
     Ok(())
 }
 

@@ -7,7 +7,9 @@ mod common;
 
 mod bursts;
 mod groups;
+mod manifests;
 mod pairs;
 mod plane;
+mod refusals;
 mod restart;
 mod rules;

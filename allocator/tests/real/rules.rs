@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::common::{Cluster, State, local};
+use crate::common::{Cluster, State, local, next_second};
 use crate::plane::shared;
 
 fn v4(pool: &str, subnet: &str) -> Value {
@@ -162,16 +162,12 @@ async fn exhausted_pools_recover_in_order_of_creation() -> Result<()> {
         c.service(&format!("full/{name}"), &group).await?;
         c.has_some(&format!("full/{name}")).await?;
     }
-    // Names against the order of creation; the API server's clock has whole seconds.
+    // Names against the order of creation.
     for name in ["z-first", "y-second"] {
         c.service(&format!("full/{name}"), &group).await?;
         let words = refused(&c, &format!("full/{name}"), "Exhausted").await?;
         assert!(words.contains("no free IPv4 address (all 2 in use)"), "{words}");
-        let at = jiff::Timestamp::now().as_second();
-        purelb_kit::wait::eventually("the next second", std::time::Duration::from_secs(3), || async {
-            if jiff::Timestamp::now().as_second() > at { Ok(()) } else { Err(at) }
-        })
-        .await?;
+        next_second().await?;
     }
     c.delete("full/a").await?;
     c.has("full/z-first", &["10.5.0.10"]).await?;
@@ -197,6 +193,14 @@ async fn released_on_type_change_and_taken_again() -> Result<()> {
     c.has("types/b", &["10.6.0.10"]).await?;
     c.patch("types/a", json!({"spec": {"type": "LoadBalancer"}})).await?;
     c.has("types/a", &["10.6.0.11"]).await?;
+    // Another class, which only another type in between allows: somebody else's now.
+    c.patch("types/a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})).await?;
+    c.patch("types/a", json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/other"}}))
+        .await?;
+    c.service("types/c", &[("service-group", "types"), ("addresses", "10.6.0.11")]).await?;
+    c.has("types/c", &["10.6.0.11"]).await?;
+    let a = c.state("types/a").await?;
+    assert!(a.ips.is_empty() && !a.annotations.contains_key("purelb.io/allocated-by"), "{a:?}");
     Ok(())
 }
 
