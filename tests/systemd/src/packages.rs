@@ -15,6 +15,8 @@ use crate::prepared::source;
 #[derive(Debug)]
 pub struct Packages {
     dir: TempDir,
+    /// What the package purelbctl puts onto an administrator's machine.
+    ctl: TempDir,
     pub now: Version,
     pub next: Version,
 }
@@ -54,6 +56,11 @@ impl Packages {
         self.dir.path()
     }
 
+    /// The root of an administrator's machine, as far as it is purelbctl's.
+    pub fn ctl(&self) -> &Path {
+        self.ctl.path()
+    }
+
     fn make() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("purelb-packages-").tempdir()?;
         let number = env!("CARGO_PKG_VERSION");
@@ -75,7 +82,10 @@ impl Packages {
         }
         make_next_deb(dir.path(), &now, &next)?;
         build("rpm", &next.number, dir.path())?;
-        Ok(Self { dir, now, next })
+        let ctl = tempfile::tempdir()?;
+        let deb = dir.path().join(&now.ctl_deb);
+        output("dpkg-deb", &["-x", &deb.display().to_string(), &ctl.path().display().to_string()])?;
+        Ok(Self { dir, ctl, now, next })
     }
 }
 
