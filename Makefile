@@ -3,7 +3,7 @@ SHELL := /bin/bash
 SECONDS ?= 60
 KEEP ?=
 
-.PHONY: build demo test test-fast sim bench lint crds deb rpm clean
+.PHONY: build demo test test-fast sim bench lint crds reference deb rpm clean
 
 build:
 	tests/setup.sh build
@@ -34,6 +34,10 @@ lint:
 
 crds: ## deploy/k8s/crds from the Rust types
 	cargo run --locked --quiet -p purelb-api --example crds
+
+reference: ## docs/reference from the code
+	cargo run --locked --quiet -p purelb-docs
+	cargo run --locked --quiet -p purelb-proto --example reference
 
 deb:
 	packaging/deb/build.sh
