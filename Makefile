@@ -12,7 +12,7 @@ build:
 demo: ## three nodes, a client, a Service; a drain and a crash, explained
 	tests/setup.sh build test
 	cargo build --locked --quiet --release -p purelbd -p purelbctl -p purelb-allocator -p purelb-demo
-	KEEP=$(KEEP) cargo run --locked --quiet --release -p purelb-demo
+	KEEP=$(KEEP) "$${CARGO_TARGET_DIR:-target}/release/purelb-demo"
 
 test: ## everything, with a summary line per suite
 	tests/run.sh

@@ -27,7 +27,7 @@ sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
 integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test --no-fail-fast $tested --test '*'; }
 # The shipped programs, as processes, in the lab, on the real API server.
 e2e() {
-    tests/setup.sh build test docs && tests/controlplane/build.sh &&
+    tests/setup.sh build test docs monitoring && tests/controlplane/build.sh &&
         cargo build --locked --release -p purelbd -p purelbctl -p purelb-allocator &&
         cargo test --no-fail-fast --locked -p purelb-e2e --tests -- --nocapture
 }

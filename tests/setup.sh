@@ -2,7 +2,7 @@
 # Installs what the build and the tests need and this machine lacks. Prints nothing
 # when all is there.
 #
-#   tests/setup.sh [build|test|package|systemd|deny|docs]...    default: build test
+#   tests/setup.sh [build|test|package|systemd|monitoring|deny|docs]...    default: build test
 set -euo pipefail
 
 declare -A packages=(
@@ -29,6 +29,13 @@ install_packages() {
     apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
         { apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null; } ||
         fail "apt-get could not install: ${missing[*]}"
+}
+
+# Prometheus and promtool. The package would start a server of its own on this machine.
+install_prometheus() {
+    command -v prometheus >/dev/null && command -v promtool >/dev/null && return
+    install_packages prometheus
+    [[ ! -d /run/systemd/system ]] || systemctl --quiet disable --now prometheus
 }
 
 # A cargo tool of one version, built once and kept in the cache.
@@ -64,8 +71,9 @@ command -v cargo >/dev/null || fail "no Rust compiler found; install Rust 1.95 o
 for purpose in "$@"; do
     case $purpose in
     build | test | package | systemd) install_packages "${packages[$purpose]}" ;;
+    monitoring) install_prometheus ;;
     deny) install_tool cargo-deny 0.20.2 ;;
     docs) install_grpc_clients ;;
-    *) fail "unknown purpose '$purpose': use build, test, package, systemd, deny or docs" ;;
+    *) fail "unknown purpose '$purpose': use build, test, package, systemd, monitoring, deny or docs" ;;
     esac
 done

@@ -5,6 +5,7 @@
 //! (`reign`), and it starts from what the Services themselves say. There is no other
 //! memory, so a restart forgets nothing.
 
+mod asked;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -69,6 +70,7 @@ impl Allocator {
         settings.check()?;
         let netbox = settings.netbox()?;
         let (metrics, health) = (Metrics::new(), Health::default());
+        let client = asked::counted(client, metrics.clone());
         let address = settings.metrics_address;
         let served = http::serve(address, metrics.clone(), health.clone(), stop.clone()).await;
         let address = served.map_err(|source| RunError::Metrics { address, source })?;

@@ -10,12 +10,36 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use purelb_core::Family as IpFamily;
 use purelb_core::allocation::Tally;
 use purelb_core::pools::GroupStats;
+
+/// Why a request to the API server failed.
+pub const API_ERRORS: [&str; 8] =
+    ["timeout", "unreachable", "unauthorized", "forbidden", "conflict", "throttled", "server", "other"];
+/// Sizes may be larger than any integer.
+type Size = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct Pool {
     pool: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+struct PoolFamily {
+    pool: String,
+    family: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Build {
+    program: &'static str,
+    version: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
@@ -47,8 +71,12 @@ struct Seen {
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
-    size: Family<Pool, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    size: Family<Pool, Size>,
     in_use: Family<Pool, Gauge>,
+    family_size: Family<PoolFamily, Size>,
+    family_in_use: Family<PoolFamily, Gauge>,
+    api_requests: Counter,
+    api_errors: Family<Kind, Counter>,
     rejected: Family<Rejection, Counter>,
     multi: Family<Pool, Counter>,
     partial: Family<Pool, Counter>,
@@ -76,6 +104,10 @@ impl Metrics {
         let inner = Inner {
             size: Family::default(),
             in_use: Family::default(),
+            family_size: Family::default(),
+            family_in_use: Family::default(),
+            api_requests: Counter::default(),
+            api_errors: Family::default(),
             rejected: Family::default(),
             multi: Family::default(),
             partial: Family::default(),
@@ -91,6 +123,8 @@ impl Metrics {
         let pools = registry.sub_registry_with_prefix("address_pool");
         pools.register("size", "Addresses Services can get", inner.size.clone());
         pools.register("addresses_in_use", "Addresses Services have", inner.in_use.clone());
+        pools.register("family_size", "The same of one address family", inner.family_size.clone());
+        pools.register("family_in_use", "The same of one address family", inner.family_in_use.clone());
         pools.register("allocation_rejected", "Requests refused, by reason", inner.rejected.clone());
         pools.register("multipool_allocations", "Multi-pool allocations", inner.multi.clone());
         pools.register(
@@ -104,6 +138,20 @@ impl Metrics {
         own.register("sidecar_rpc", "Calls of external address providers", inner.rpc.clone());
         own.register("services_waiting", "Services that wait for an address", inner.waiting.clone());
         own.register("leader", "1 on the replica that allocates", inner.leader.clone());
+        registry.register("api_requests", "Requests to the API server", inner.api_requests.clone());
+        registry.register(
+            "api_errors",
+            "Requests to the API server that failed, by kind",
+            inner.api_errors.clone(),
+        );
+        // A counter that first appears with a 1 shows no increase.
+        for kind in API_ERRORS {
+            drop(inner.api_errors.get_or_create(&Kind { kind }));
+        }
+        let build = Family::<Build, Gauge>::default();
+        registry.register("build_info", "Which program this is", build.clone());
+        let labels = Build { program: "purelb-allocator", version: env!("CARGO_PKG_VERSION") };
+        build.get_or_create(&labels).set(1);
         registry.register(
             "servicegroups_out_of_scope",
             "ServiceGroups outside the namespace they are read from",
@@ -149,6 +197,23 @@ impl Metrics {
             inner.size.get_or_create(&pool).set(stats.v4.size.saturating_add(stats.v6.size) as f64);
             let used = stats.v4.in_use + stats.v6.in_use + stats.v4.outside + stats.v6.outside;
             inner.in_use.get_or_create(&pool).set(i64::try_from(used).unwrap_or(i64::MAX));
+            for (labels, family) in families(name) {
+                let stats = stats.family(family);
+                // An IPv6 range would hide that the IPv4 addresses are used up. What has
+                // no range here has no size to be used up.
+                if stats.size == 0 && stats.in_use == 0 {
+                    inner.family_size.remove(&labels);
+                    inner.family_in_use.remove(&labels);
+                    continue;
+                }
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "a gauge of 2^64 addresses need not be exact"
+                )]
+                inner.family_size.get_or_create(&labels).set(stats.size as f64);
+                let used = i64::try_from(stats.in_use).unwrap_or(i64::MAX);
+                inner.family_in_use.get_or_create(&labels).set(used);
+            }
         }
         for gone in seen.pools.difference(&present) {
             let pool = Pool { pool: gone.clone() };
@@ -157,6 +222,10 @@ impl Metrics {
             inner.multi.remove(&pool);
             inner.partial.remove(&pool);
             inner.balanced.remove(&pool);
+            for (labels, _) in families(gone) {
+                inner.family_size.remove(&labels);
+                inner.family_in_use.remove(&labels);
+            }
         }
         seen.rejections.retain(|labels| {
             let stays = labels.pool.is_empty() || present.contains(&labels.pool);
@@ -166,6 +235,15 @@ impl Metrics {
             stays
         });
         seen.pools = present;
+    }
+
+    pub fn api_request(&self) {
+        self.0.api_requests.inc();
+    }
+
+    /// One of [`API_ERRORS`].
+    pub fn api_error(&self, kind: &'static str) {
+        self.0.api_errors.get_or_create(&Kind { kind }).inc();
     }
 
     pub fn status_write(&self, ok: bool) {
@@ -199,8 +277,13 @@ impl Metrics {
         self.0.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Who does not lead does not know how full the pools are, and says nothing of them.
     pub fn leader(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
+        if !leads {
+            self.pools(&[]);
+            self.waiting(0);
+        }
     }
 
     /// In the text format.
@@ -209,6 +292,11 @@ impl Metrics {
         encode(&mut text, &self.0.registry).expect("writing to a String does not fail");
         text
     }
+}
+
+fn families(pool: &str) -> [(PoolFamily, IpFamily); 2] {
+    let of = |family, word| (PoolFamily { pool: pool.to_owned(), family: word }, family);
+    [of(IpFamily::V4, "ipv4"), of(IpFamily::V6, "ipv6")]
 }
 
 #[cfg(test)]
@@ -222,6 +310,7 @@ mod tests {
         let metrics = Metrics::new();
         let mut stats = GroupStats::default();
         (stats.v4.size, stats.v4.in_use) = (50, 3);
+        stats.v6.size = 1 << 64;
         metrics.pools(&[("default".into(), stats)]);
         let group = Some(GroupName::of("purelb-system", "default").unwrap());
         metrics.count(&Tally { group: group.clone(), refused: Some("exhausted"), ..Tally::default() });
@@ -232,7 +321,11 @@ mod tests {
         metrics.rpc("/s", "Allocate", "OK");
         let text = metrics.text();
         for line in [
-            "purelb_address_pool_size{pool=\"default\"} 50.0",
+            "purelb_address_pool_size{pool=\"default\"} 1",
+            "purelb_address_pool_family_size{pool=\"default\",family=\"ipv4\"} 50.0",
+            "purelb_address_pool_family_in_use{pool=\"default\",family=\"ipv4\"} 3",
+            "purelb_address_pool_family_in_use{pool=\"default\",family=\"ipv6\"} 0",
+            "purelb_build_info{program=\"purelb-allocator\",version=",
             "purelb_address_pool_addresses_in_use{pool=\"default\"} 3",
             "purelb_address_pool_allocation_rejected_total{pool=\"default\",reason=\"exhausted\"} 1",
             "purelb_address_pool_allocation_rejected_total{pool=\"\",reason=\"no_such_group\"} 1",
@@ -244,7 +337,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
-        metrics.pools(&[]);
+        metrics.leader(false);
         metrics.retain_sockets(&BTreeSet::new());
         let text = metrics.text();
         assert!(!text.contains("\"default\"") && !text.contains("\"/s\""), "{text}");

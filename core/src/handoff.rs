@@ -26,6 +26,7 @@ enum State {
     Holding,
     Giving {
         to: NodeName,
+        since: Mono,
         /// Runs only once the others can know that they are to take over.
         deadline: Option<Mono>,
     },
@@ -101,18 +102,18 @@ impl Handoff {
         let next = match std::mem::take(&mut self.state) {
             // What we hold although we never won it is an adopted leftover: given
             // like anything else, since the winner may not have it yet.
-            State::Out | State::Holding => State::Giving { to: to.clone(), deadline: fresh },
+            State::Out | State::Holding => State::Giving { to: to.clone(), since: view.now, deadline: fresh },
             State::LettingGo => return self.settle(State::LettingGo, Stance::Absent),
-            State::Giving { to: earlier, deadline } if earlier == *to => {
-                State::Giving { to: earlier, deadline: deadline.or(fresh) }
+            State::Giving { to: earlier, since, deadline } if earlier == *to => {
+                State::Giving { to: earlier, since, deadline: deadline.or(fresh) }
             }
             // The successor changed midway: the new one gets its full time.
-            State::Giving { .. } => State::Giving { to: to.clone(), deadline: fresh },
+            State::Giving { since, .. } => State::Giving { to: to.clone(), since, deadline: fresh },
             State::Lingering { to: earlier, until } if (view.announces)(&earlier) => {
                 State::Lingering { to: earlier, until }
             }
             // The one that confirmed is gone before we let go.
-            State::Lingering { .. } => State::Giving { to: to.clone(), deadline: fresh },
+            State::Lingering { .. } => State::Giving { to: to.clone(), since: view.now, deadline: fresh },
         };
         match next {
             State::Giving { to, .. } if (view.announces)(&to) => {
@@ -141,6 +142,14 @@ impl Handoff {
         match &self.state {
             State::Giving { to, .. } | State::Lingering { to, .. } => Some(to),
             State::Out | State::Holding | State::LettingGo => None,
+        }
+    }
+
+    /// Since when somebody is awaited to say that it has the address.
+    pub fn began(&self) -> Option<Mono> {
+        match &self.state {
+            State::Giving { since, .. } => Some(*since),
+            State::Out | State::Holding | State::Lingering { .. } | State::LettingGo => None,
         }
     }
 

@@ -7,6 +7,7 @@ mod agents;
 pub mod allocation;
 mod announce;
 pub mod config;
+pub mod counted;
 pub mod election;
 mod engine;
 pub mod facts;

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use crate::agents::Standing;
+use crate::counted::Counted;
 use crate::facts::{ConfigProblem, GroupFacts, PoolType};
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::io::Source;
@@ -37,6 +38,7 @@ pub struct Snapshot {
     pub groups: Vec<GroupFacts>,
     pub problems: Vec<ConfigProblem>,
     pub counters: Counters,
+    pub times: Times,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +76,8 @@ pub struct VipView {
     pub winner: Option<NodeName>,
     /// The kernel shows it on this interface, with our mark.
     pub on_interface: Option<IfName>,
+    /// The first announcement since it is there has gone out, where there is one to send.
+    pub announced: bool,
 }
 
 /// Things that only ever go up. Metrics are read from here.
@@ -97,4 +101,20 @@ pub struct Counters {
     pub handoffs_confirmed: u64,
     pub handoffs_timed_out: u64,
     pub slot_steals: u64,
+}
+
+/// How long things took, and how close they came. Metrics are read from here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// Handoffs, from the decision to give an address away to each of their ends.
+    pub handoff_confirmed: Counted,
+    pub handoff_timed_out: Counted,
+    /// Ours again, or to be gone at once, before the other had it.
+    pub handoff_abandoned: Counted,
+    /// From knowing that an address is ours to the kernel showing it.
+    pub to_kernel: Counted,
+    /// The same, to the first announcement.
+    pub to_announced: Counted,
+    /// Share of the renew deadline that was left when a renewal succeeded.
+    pub fence_margin: Counted,
 }

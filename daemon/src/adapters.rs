@@ -36,6 +36,8 @@ pub struct AdapterStats {
     pub na_errors: AtomicU64,
     /// Changes that found the applier's queue full.
     pub applier_waits: AtomicU64,
+    /// Changes refused since [`BACKLOG`] of them waited already.
+    pub applier_drops: AtomicU64,
     /// Put operations by [`LATENCY_BOUNDS`], and those beyond.
     pub latency: [AtomicU64; LATENCY_BOUNDS.len() + 1],
     pub latency_micros: AtomicU64,
@@ -105,6 +107,7 @@ impl Adapters {
 
     fn keep(&mut self, id: u64, op: Op, answers: &mut Vec<Input>) {
         if self.backlog.len() >= BACKLOG {
+            self.stats.applier_drops.fetch_add(1, Ordering::Relaxed);
             let result = Err("too many changes wait for the kernel".to_owned());
             answers.push(Input::Applied { id, result });
             return;

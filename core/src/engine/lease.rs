@@ -39,6 +39,9 @@ impl Engine {
         match outcome {
             Outcome::Renewed { sent } => {
                 self.counters.renewals += 1;
+                if let Some(deadline) = self.fence.deadline() {
+                    self.times.fence_margin.share(now.until(deadline), self.config.timers.renew_deadline);
+                }
                 self.fence.renewed(sent);
                 if self.fence_cause(now).is_none() {
                     self.extend_lifetimes(now);

@@ -26,7 +26,7 @@ use crate::membership::{Member, Membership};
 use crate::own_lease::OwnLease;
 use crate::placement::Demands;
 use crate::reason::{Missing, Reason};
-use crate::snapshot::Counters;
+use crate::snapshot::{Counters, Times};
 use crate::subnets::Subnets;
 use crate::time::Mono;
 use crate::wake::Wake;
@@ -93,6 +93,7 @@ pub struct Engine {
     in_flight: BTreeMap<u64, InFlight>,
     next_id: u64,
     counters: Counters,
+    times: Times,
     out: Vec<Effect>,
 }
 
@@ -126,6 +127,7 @@ impl Engine {
             in_flight: BTreeMap::new(),
             next_id: 0,
             counters: Counters::default(),
+            times: Times::default(),
             out: Vec::new(),
             config,
         }

@@ -4,5 +4,6 @@ mod handoffs;
 mod lifecycle;
 mod local;
 mod remote;
+mod times;
 mod views;
 mod world;

@@ -34,6 +34,7 @@ impl Engine {
             groups: self.demands.groups().cloned().collect(),
             problems: self.agents.problems().cloned().collect(),
             counters: self.counters,
+            times: self.times,
         }
     }
 
@@ -73,6 +74,7 @@ impl Engine {
                 .find(|a| a.ours)
                 .and_then(|a| self.kernel.name_of(a.index))
                 .cloned(),
+            announced: self.vips.get(&vip).is_some_and(|s| s.announced()),
         }
     }
 

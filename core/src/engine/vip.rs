@@ -1,6 +1,7 @@
 //! One address: what it should be here, why, and the steps towards it.
 
 mod answers;
+mod arrival;
 mod tell;
 mod wish;
 
@@ -16,6 +17,7 @@ use crate::reason::Reason;
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
+use arrival::Arrival;
 use wish::Wish;
 
 /// The kernel said yes and does not show it: asked again after this long.
@@ -54,6 +56,7 @@ pub(super) struct VipState {
     slot_written: Option<Mono>,
     reason: Option<Reason>,
     winner: Option<NodeName>,
+    arrival: Arrival,
 }
 
 impl VipState {
@@ -70,6 +73,10 @@ impl VipState {
 
     pub(super) fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
+    }
+
+    pub(super) fn announced(&self) -> bool {
+        self.announced
     }
 }
 
@@ -146,6 +153,7 @@ impl Engine {
         let skip_dad = demand.as_ref().is_some_and(|d| d.skip_ipv6_dad);
         self.compare(now, vip, &mut state, stance, &wish, &ours, remote, skip_dad, plan);
         self.follow_announcement(now, vip, &mut state, stance, &wish, &ours, remote);
+        self.time_arrival(now, &mut state, stance, &wish, &ours);
         let reason = self.explain(now, &state, stance, wish, &ours, remote);
         if let Some(demand) = &demand {
             self.tell(now, vip, demand, &mut state, &reason, remote);
@@ -191,14 +199,25 @@ impl Engine {
             announces: &announces,
         };
         let giving = state.handoff.giving_to().is_some();
+        let began = state.handoff.began();
         let (stance, ended) = state.handoff.look(&view, self.config.handoff);
+        let took = now.since(began.unwrap_or(now));
         // Ours again midway: the other may have announced it, whether it says so or not.
         if giving && wish.verdict == Verdict::Mine {
             state.rival = true;
         }
         match ended {
-            Some(Ended::Confirmed) => self.counters.handoffs_confirmed += 1,
-            Some(Ended::TimedOut) => self.counters.handoffs_timed_out += 1,
+            Some(Ended::Confirmed) => {
+                self.counters.handoffs_confirmed += 1;
+                self.times.handoff_confirmed.time(took);
+            }
+            Some(Ended::TimedOut) => {
+                self.counters.handoffs_timed_out += 1;
+                self.times.handoff_timed_out.time(took);
+            }
+            None if began.is_some() && state.handoff.began().is_none() => {
+                self.times.handoff_abandoned.time(took);
+            }
             None => {}
         }
         stance

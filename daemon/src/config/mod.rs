@@ -203,11 +203,22 @@ impl Default for Control {
 pub struct Metrics {
     pub enabled: bool,
     pub listen: SocketAddr,
+    /// With TLS; empty = in the clear.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Only for clients with a certificate of this authority; empty = for all.
+    pub client_ca: PathBuf,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self { enabled: true, listen: SocketAddr::from(([0, 0, 0, 0], 7472)) }
+        Self {
+            enabled: true,
+            listen: SocketAddr::from(([0, 0, 0, 0], 7472)),
+            certificate: PathBuf::new(),
+            key: PathBuf::new(),
+            client_ca: PathBuf::new(),
+        }
     }
 }
 
@@ -276,6 +287,8 @@ pub enum InvalidConfig {
     LogLevel { value: String, why: String },
     #[error("control.listen is set and control.{0} is empty: TCP is served with mutual TLS only")]
     NoTls(&'static str),
+    #[error("metrics.{0} is empty, and another setting of TLS for the metrics is not: set both, or none")]
+    HalfTls(&'static str),
     #[error("control.listen is {0}, which nobody can connect to: set control.advertise to host:port")]
     NoAdvertise(SocketAddr),
 }
@@ -314,6 +327,14 @@ impl Config {
             if let Some((missing, _)) = files.into_iter().find(|(_, path)| path.as_os_str().is_empty()) {
                 return Err(InvalidConfig::NoTls(missing));
             }
+        }
+        let Metrics { certificate, key, client_ca, .. } = &self.metrics;
+        let [certificate, key, client_ca] = [certificate, key, client_ca].map(|p| !p.as_os_str().is_empty());
+        if (key || client_ca) && !certificate {
+            return Err(InvalidConfig::HalfTls("certificate"));
+        }
+        if certificate && !key {
+            return Err(InvalidConfig::HalfTls("key"));
         }
         self.node_name().map(drop)
     }

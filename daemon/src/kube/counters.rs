@@ -61,18 +61,24 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Every count by the name it has in metrics.
-    pub fn all(&self) -> [(&'static str, u64); 25] {
+    /// Failed requests by kind.
+    pub fn errors(&self) -> [(&'static str, u64); 8] {
         [
-            ("requests", self.requests.get()),
-            ("timeouts", self.timeouts.get()),
+            ("timeout", self.timeouts.get()),
             ("unreachable", self.unreachable.get()),
             ("unauthorized", self.unauthorized.get()),
             ("forbidden", self.forbidden.get()),
-            ("conflicts", self.conflicts.get()),
+            ("conflict", self.conflicts.get()),
             ("throttled", self.throttled.get()),
-            ("server_errors", self.server_errors.get()),
-            ("other_errors", self.other_errors.get()),
+            ("server", self.server_errors.get()),
+            ("other", self.other_errors.get()),
+        ]
+    }
+
+    /// Every other count but the drops, by the name it has in metrics.
+    pub fn all(&self) -> [(&'static str, u64); 14] {
+        [
+            ("requests", self.requests.get()),
             ("lists", self.lists.get()),
             ("relists_asked", self.relists_asked.get()),
             ("watches_opened", self.watches_opened.get()),
@@ -81,9 +87,6 @@ impl Counters {
             ("unreadable_objects", self.unreadable_objects.get()),
             ("task_panics", self.task_panics.get()),
             ("failovers", self.failovers.get()),
-            ("lease_drops", self.lease_drops.get()),
-            ("slot_drops", self.slot_drops.get()),
-            ("event_drops", self.event_drops.get()),
             ("slots_written", self.slots_written.get()),
             ("slot_failures", self.slot_failures.get()),
             ("events_written", self.events_written.get()),

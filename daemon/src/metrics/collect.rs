@@ -1,21 +1,24 @@
 //! Which metric says what.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use purelb_core::counted::{SHARES, TIMES};
 use purelb_core::facts::PoolType;
-use purelb_core::reason::Reason;
 use purelb_core::snapshot::{FenceView, Snapshot, Standing};
 
-use super::Reading;
+use super::out::Out;
+use super::{Reading, vips};
 use crate::adapters::{AdapterStats, LATENCY_BOUNDS};
+use crate::clock;
 use crate::handle::Handle;
+
+/// Counted times are in microseconds, shares in thousandths.
+const MICROS: f64 = 1e6;
+const THOUSANDTHS: f64 = 1e3;
 
 /// Reads everything anew for every scrape.
 #[derive(Debug)]
@@ -28,45 +31,23 @@ impl Collector for Collected {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let picture = self.handle.snapshot();
         let mut out = Out(encoder);
+        let version = env!("CARGO_PKG_VERSION");
+        let labels = [("program", "purelbd".to_owned()), ("version", version.to_owned())];
+        out.gauges("build_info", "Which program this is", [(labels, 1)])?;
         election(&mut out, &picture)?;
+        fence(&mut out, &picture)?;
         addresses(&mut out, &picture, &self.reading.adapters)?;
-        services(&mut out, &picture)?;
-        adapters(&mut out, &self.reading)
-    }
-}
-
-/// One metric at a time.
-struct Out<'a>(DescriptorEncoder<'a>);
-
-impl Out<'_> {
-    fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
-        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-        gauge.encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
-    }
-
-    /// `_total` is appended.
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        ConstCounter::new(value).encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
-    }
-
-    fn gauges<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        series: impl IntoIterator<Item = ([(&'static str, String); N], usize)>,
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in series {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_family(&labels)?)?;
-        }
-        Ok(())
+        times(&mut out, &picture)?;
+        vips::encode(&mut out, &picture)?;
+        node(&mut out, &picture)?;
+        adapters(&mut out, &picture, &self.reading)
     }
 }
 
 fn election(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
     let counters = &picture.counters;
-    let healthy = usize::from(matches!(picture.fence, FenceView::Healthy { .. }));
+    // By our own clock: the engine that would say otherwise may be the one that hangs.
+    let healthy = usize::from(matches!(picture.fence, FenceView::Healthy { until } if clock::now() < until));
     let live = picture.members.iter().filter(|m| m.live).count();
     let failures = counters.renewal_failures;
     for name in ["election_lease_healthy", "lease_healthy"] {
@@ -93,6 +74,49 @@ fn election(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
     )?;
     let candidates = picture.candidates.iter().map(|(net, count)| ([("subnet", net.to_string())], *count));
     out.gauges("election_candidates", "Nodes that may win an address of the subnet", candidates)
+}
+
+fn fence(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
+    let left = match picture.fence {
+        FenceView::Healthy { until } => clock::now().until(until),
+        FenceView::Fenced { .. } => std::time::Duration::ZERO,
+    };
+    out.seconds(
+        "fence_margin_seconds",
+        "Until this node gives everything up, unless it renews its Lease; 0 once it has",
+        left.as_secs_f64(),
+    )?;
+    out.histogram(
+        "fence_margin_ratio",
+        "Share of the renew deadline that was left when a renewal succeeded",
+        &picture.times.fence_margin,
+        &SHARES,
+        THOUSANDTHS,
+    )
+}
+
+fn times(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
+    let times = &picture.times;
+    out.histograms(
+        "handoff_duration_seconds",
+        "From deciding to give an address to another live node to the end of it",
+        "outcome",
+        [
+            ("confirmed", &times.handoff_confirmed),
+            ("timed_out", &times.handoff_timed_out),
+            ("abandoned", &times.handoff_abandoned),
+        ],
+        &TIMES,
+        MICROS,
+    )?;
+    out.histograms(
+        "event_to_applied_seconds",
+        "From learning that an address is this node's to having it",
+        "step",
+        [("kernel", &times.to_kernel), ("announced", &times.to_announced)],
+        &TIMES,
+        MICROS,
+    )
 }
 
 fn addresses(out: &mut Out<'_>, picture: &Snapshot, stats: &AdapterStats) -> fmt::Result {
@@ -127,7 +151,7 @@ fn addresses(out: &mut Out<'_>, picture: &Snapshot, stats: &AdapterStats) -> fmt
 
 fn latency(out: &mut Out<'_>, stats: &AdapterStats) -> fmt::Result {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let bounds = LATENCY_BOUNDS.into_iter().chain([f64::MAX]);
+    let bounds = LATENCY_BOUNDS.into_iter().chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = bounds.zip(stats.latency.iter().map(read)).collect();
     let count = buckets.iter().map(|(_, n)| n).sum();
     #[allow(clippy::cast_precision_loss, reason = "a sum of latencies is an approximation")]
@@ -138,19 +162,11 @@ fn latency(out: &mut Out<'_>, stats: &AdapterStats) -> fmt::Result {
     encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
 }
 
-fn services(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
-    let announced = picture.vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. }));
-    let series = announced.flat_map(|view| {
-        let ip = view.vip.to_string();
-        view.services.iter().map(move |s| ([("service", s.to_string()), ("ip", ip.clone())], 1))
-    });
-    out.gauges("lbnodeagent_announced", "Addresses this node announces", series)?;
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for view in &picture.vips {
-        *reasons.entry(view.reason.name()).or_default() += 1;
-    }
-    let series = reasons.into_iter().map(|(reason, count)| ([("reason", reason.to_owned())], count));
-    out.gauges("lbnodeagent_vips", "Addresses by why they are, or are not, on this node", series)?;
+fn node(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
+    let draining = usize::from(picture.draining.is_some());
+    out.gauge("lbnodeagent_draining", "1 while this node is drained or being drained", draining)?;
+    let synced = usize::from(picture.unsynced.is_empty());
+    out.gauge("lbnodeagent_synced", "1 once everything was listed and may be acted on", synced)?;
     let now = match picture.standing {
         Standing::NotSelected => "unselected",
         Standing::Configured => "selected",
@@ -161,7 +177,7 @@ fn services(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
     out.gauges("lbnodeagent_selector_state", "Where this node stands with its LBNodeAgent", series)
 }
 
-fn adapters(out: &mut Out<'_>, reading: &Reading) -> fmt::Result {
+fn adapters(out: &mut Out<'_>, picture: &Snapshot, reading: &Reading) -> fmt::Result {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let stats = &reading.adapters;
     for name in ["lbnodeagent_garp_sent", "garp_sent"] {
@@ -197,5 +213,19 @@ fn adapters(out: &mut Out<'_>, reading: &Reading) -> fmt::Result {
     for (name, value) in reading.kube.all() {
         out.counter(&format!("api_{name}"), "What the API server was asked and answered", value)?;
     }
-    Ok(())
+    out.counters(
+        "api_errors",
+        "Requests to the API server that failed, by kind",
+        "kind",
+        reading.kube.errors(),
+    )?;
+    let kube = &reading.kube;
+    let drops = [
+        ("lease", kube.lease_drops.get()),
+        ("slot", kube.slot_drops.get()),
+        ("event", kube.event_drops.get()),
+        ("kernel", read(&stats.applier_drops)),
+        ("announcement", picture.counters.announcements_dropped),
+    ];
+    out.counters("queue_drops", "What a queue had no room for, and was let go", "queue", drops)
 }

@@ -5,9 +5,11 @@
 //! one path, few connections at a time, each with little time.
 
 mod collect;
+mod out;
+mod tls;
+mod vips;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,17 +20,20 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
 use crate::adapters::AdapterStats;
 use crate::app::Running;
+use crate::config::Metrics;
 use crate::handle::Handle;
 use crate::kube::Counters as KubeCounters;
 use crate::netlink::MonitorHandle;
 
 pub use collect::Collected;
+use tls::Tls;
 
 /// Scrapers at once; more are refused by closing their connection.
 const CONNECTIONS: usize = 8;
@@ -66,7 +71,7 @@ pub async fn serve(mut running: Running, reading: Reading) {
         }
         tokio::select! {
             changed = changed => if !changed { return },
-            () = listen(settings.listen, registry.clone()) => {}
+            () = listen(&settings, registry.clone()) => {}
         }
     }
 }
@@ -77,7 +82,9 @@ pub fn registry(handle: Handle, reading: Reading) -> Registry {
     registry
 }
 
-async fn listen(address: SocketAddr, registry: Arc<Registry>) {
+async fn listen(settings: &Metrics, registry: Arc<Registry>) {
+    let address = settings.listen;
+    let mut tls = Tls::of(settings);
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
@@ -100,23 +107,43 @@ async fn listen(address: SocketAddr, registry: Arc<Registry>) {
         let Ok(place) = places.clone().try_acquire_owned() else {
             continue;
         };
+        let acceptor = match tls.as_mut().map(Tls::acceptor) {
+            None => None,
+            Some(Some(acceptor)) => Some(acceptor),
+            Some(None) => continue,
+        };
         let registry = registry.clone();
         tokio::spawn(async move {
             let _place = place;
-            let answer = service_fn(|request| {
-                let response = respond(&request, &registry);
-                async { Ok::<_, Infallible>(response) }
-            });
-            let served = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .max_buf_size(16 * 1024)
-                .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), answer);
-            if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, served).await {
-                debug!(%error, "metrics connection");
+            let served = async {
+                match acceptor {
+                    None => serve_one(stream, &registry).await,
+                    Some(acceptor) => match acceptor.accept(stream).await {
+                        Ok(stream) => serve_one(stream, &registry).await,
+                        Err(error) => debug!(%error, "metrics connection without TLS we accept"),
+                    },
+                }
+            };
+            if tokio::time::timeout(PATIENCE, served).await.is_err() {
+                debug!("metrics connection took too long");
             }
         });
+    }
+}
+
+async fn serve_one(stream: impl AsyncRead + AsyncWrite + Unpin, registry: &Registry) {
+    let answer = service_fn(|request| {
+        let response = respond(&request, registry);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(16 * 1024)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), answer);
+    if let Err(error) = served.await {
+        debug!(%error, "metrics connection");
     }
 }
 

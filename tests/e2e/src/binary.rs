@@ -17,6 +17,11 @@ pub fn purelbctl() -> Result<PathBuf> {
     program("purelbctl")
 }
 
+/// Where the allocator is; built like the daemon.
+pub fn allocator() -> Result<PathBuf> {
+    program("purelb-allocator")
+}
+
 /// Names a directory of programs to test instead, such as installed ones.
 const PROGRAMS: &str = "PURELB_E2E_PROGRAMS";
 

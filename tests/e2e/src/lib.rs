@@ -10,6 +10,7 @@ mod cluster;
 mod ctl;
 mod daemon;
 mod measure;
+pub mod monitor;
 mod older;
 mod services;
 mod trial;
