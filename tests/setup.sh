@@ -9,7 +9,7 @@ declare -A packages=(
     [build]="gcc libc6-dev pkg-config libsystemd-dev"
     [test]="iproute2 nftables procps tar util-linux"
     [package]="dpkg-dev lintian rpm rpmlint"
-    [systemd]="systemd systemd-container mmdebstrap dpkg-dev rpm util-linux user-mode-linux"
+    [systemd]="systemd systemd-container mmdebstrap debian-archive-keyring dpkg-dev rpm util-linux user-mode-linux"
 )
 cache=${PURELB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/purelb}
 

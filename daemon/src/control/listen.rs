@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +50,6 @@ impl Drop for SocketFile {
 }
 
 fn inode(path: &Path) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt;
     fs::symlink_metadata(path).ok().map(|m| m.ino())
 }
 
@@ -105,7 +104,11 @@ fn open_socket(path: &Path, group: u32) -> Result<(UnixListener, SocketFile, u32
     let listener = UnixListener::bind(&making).map_err(wrong)?;
     let finish = || -> io::Result<u64> {
         fs::set_permissions(&making, fs::Permissions::from_mode(0o600))?;
-        chown(&making, None, Some(group))?;
+        // Usually it is there already, and then nobody is asked: the unit's filter of system
+        // calls lets nobody change owners.
+        if fs::symlink_metadata(&making)?.gid() != group {
+            chown(&making, None, Some(group)).map_err(|error| not_given(group, &error))?;
+        }
         fs::set_permissions(&making, fs::Permissions::from_mode(SOCKET_MODE))?;
         listener.set_nonblocking(true)?;
         fs::rename(&making, path)?;
@@ -118,6 +121,11 @@ fn open_socket(path: &Path, group: u32) -> Result<(UnixListener, SocketFile, u32
             Err(wrong(error))
         }
     }
+}
+
+fn not_given(group: u32, error: &io::Error) -> io::Error {
+    let hint = "control.socket_group has to be one of the daemon's own groups, see purelbd.toml(5)";
+    io::Error::new(error.kind(), format!("cannot be given to group {group}: {error}; {hint}"))
 }
 
 /// The group that may connect; without it only our own, which is never more.

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::cargo::{BINARIES, programs};
 use crate::prepared::source;
 
 /// A directory with packages: what is shipped, and a version after it.
@@ -53,8 +54,14 @@ impl Packages {
         self.dir.path()
     }
 
+    /// The root of an administrator's machine, as far as it is purelbctl's.
+    pub fn ctl(&self) -> PathBuf {
+        self.dir.path().join("ctl")
+    }
+
     fn make() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("purelb-packages-").tempdir()?;
+        sweep();
+        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()?;
         let number = env!("CARGO_PKG_VERSION");
         let deb_arch = output("dpkg", &["--print-architecture"])?;
         let rpm_arch = output("rpm", &["--eval", "%{_arch}"])?;
@@ -74,7 +81,25 @@ impl Packages {
         }
         make_next_deb(dir.path(), &now, &next)?;
         build("rpm", &next.number, dir.path())?;
-        Ok(Self { dir, now, next })
+        let made = Self { dir, now, next };
+        let deb = made.dir().join(&made.now.ctl_deb);
+        output("dpkg-deb", &["-x", &deb.display().to_string(), &made.ctl().display().to_string()])?;
+        Ok(made)
+    }
+}
+
+const PREFIX: &str = "purelb-packages-";
+
+/// What belongs to all tests of a binary is never dropped: each run removes what runs
+/// before it left, known by a process that is gone.
+fn sweep() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -82,6 +107,7 @@ impl Packages {
 pub fn build(format: &str, version: &str, into: &Path) -> Result<()> {
     let built = Command::new(source().join("packaging").join(format).join("build.sh"))
         .env("PURELB_QUICK", "yes")
+        .env(BINARIES, programs()?)
         .env("PURELB_PACKAGE_VERSION", version)
         .env("PURELB_DIST", into)
         .output()?;

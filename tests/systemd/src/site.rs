@@ -21,7 +21,7 @@ use purelb_kit::wait::eventually;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-use crate::cargo::built;
+use crate::cargo::programs;
 use crate::guide;
 use crate::machine::{Machine, PACKAGES};
 use crate::packages::Packages;
@@ -40,20 +40,16 @@ async fn plane() -> Result<&'static ControlPlane> {
         .get_or_try_init(|| async {
             let plane = ControlPlane::builder().also_reached_as(&API_ADDRESS.to_string()).start().await?;
             let kubectl = Kubectl::of(&plane)?;
-            let unpacked = tempfile::tempdir()?;
-            let packages = Packages::get()?;
-            let ctl = packages.dir().join(&packages.now.ctl_deb);
-            let status = Command::new("dpkg-deb").arg("-x").arg(ctl).arg(unpacked.path()).status()?;
-            ensure!(status.success(), "the package purelbctl does not unpack");
-            let manifests = format!("{}/usr/share/purelb/k8s", unpacked.path().display());
+            let manifests = format!("{}/usr/share/purelb/k8s", Packages::get()?.ctl().display());
             kubectl.sh(&guide::block("cluster")?, &[("MANIFESTS", &manifests)])?;
             kubectl.sh(&guide::block("pool")?, &[("SUBNET", SUBNET), ("POOL", "192.0.2.200-192.0.2.250")])?;
+            kubectl.sh(&guide::block("allocator")?, &[("IMAGE", "registry.invalid/purelb-allocator:1")])?;
             Ok(plane)
         })
         .await
 }
 
-/// An administrator's shell, with a kubeconfig.
+/// An administrator's shell, with a kubeconfig, kubectl and the shipped purelbctl.
 #[derive(Debug)]
 pub struct Kubectl {
     kubeconfig: PathBuf,
@@ -65,7 +61,8 @@ impl Kubectl {
     fn of(plane: &ControlPlane) -> Result<Self> {
         let kubectl = Prepared::find()?.kubectl;
         let tools = kubectl.parent().context("kubectl is in a directory")?.display().to_string();
-        let path = format!("{tools}:{}", std::env::var("PATH").unwrap_or_default());
+        let ctl = Packages::get()?.ctl().join("usr/bin");
+        let path = format!("{}:{tools}:{}", ctl.display(), std::env::var("PATH").unwrap_or_default());
         let kubeconfig = plane.admin_kubeconfig(&plane.url())?;
         Ok(Self { kubeconfig, directory: tempfile::tempdir()?, path })
     }
@@ -182,7 +179,7 @@ impl Site {
         };
         let machine = self.machine(name);
         machine.sh(&format!("mkdir -p here; cd here; cp {PACKAGES}/{daemon} {PACKAGES}/{ctl} ."))?;
-        machine.sh(&format!("cd here\n{}", on_debian(&guide::block(block)?)))?;
+        machine.sh(&format!("cd here\n{}", guide::block(block)?))?;
         Ok(())
     }
 
@@ -197,7 +194,7 @@ impl Site {
         own.sh(&guide::block("credentials")?, &[("NODE", name), ("API", &api)])?;
         let machine = self.machine(name);
         for file in ["kubeconfig", "token"] {
-            machine.write(&format!("/root/here/{file}"), &own.read(file)?)?;
+            machine.write(&format!("/root/here/{file}"), &own.read(&format!("{name}/{file}"))?)?;
         }
         machine.sh(&format!("cd here\n{}", guide::block("join")?))?;
         Ok(())
@@ -205,8 +202,7 @@ impl Site {
 
     /// Starts the allocator, with the rights of its account, until dropped.
     pub async fn allocator(&self) -> Result<Process> {
-        let program =
-            built(&["build", "-p", "purelb-allocator", "--bin", "purelb-allocator"], "purelb-allocator")?;
+        let program = programs()?.join("purelb-allocator");
         let kubeconfig = self.plane.kubeconfig_for(&ServiceAccount::allocator(), &self.plane.url()).await?;
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -295,15 +291,6 @@ impl Site {
         let prober = self.lab.node("c").probe(Probing::udp(vips.iter().copied()))?;
         Ok(Watching { vips: vips.to_vec(), kernels, prober })
     }
-}
-
-/// The guide speaks to an RPM system; here its package manager is a guest and knows none
-/// of the libraries that are there.
-pub fn on_debian(script: &str) -> String {
-    script
-        .replace("dnf install -y ./", "rpm -i --nodeps ./")
-        .replace("dnf upgrade -y ./", "rpm -U --nodeps ./")
-        .replace("dnf remove -y ", "rpm -e ")
 }
 
 async fn forget_earlier_tests(client: &Client) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use purelb_systemd::figures::figure;
 use purelb_systemd::guide;
 use purelb_systemd::site::{Format, PATIENCE, Site};
@@ -68,7 +68,7 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
     site.settled(&vips).await?;
     let seen = watching.stop()?;
     figure("second node installed: probes", "0 lost", &seen.lost(), seen.nothing_lost());
-    let shown = a.sh(&guide::block("verify")?)?;
+    let shown = a.sh(&guide::block("verify")?).with_context(|| a.journal())?;
     ensure!(shown.starts_with("active\n") && shown.contains(&vips[0].to_string()), "{shown}");
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use purelb_systemd::figures::figure;
 use purelb_systemd::guide;
 use purelb_systemd::machine::{Machine, PACKAGES};
-use purelb_systemd::site::{Format, PATIENCE, Site, on_debian};
+use purelb_systemd::site::{Format, PATIENCE, Site};
 
 /// See the same in the tests of the service.
 const PAST_THE_FENCE: u64 = 8_000;
@@ -35,7 +35,7 @@ async fn debian_upgrade_downgrade_remove_purge() -> Result<()> {
     let vips = site.serve(4).await?;
     let (machine, _) = site.some_holder(&vips)?;
     let name = machine.name().to_owned();
-    let (now, next) = (&site.packages.now, &site.packages.next);
+    let next = &site.packages.next;
     let settings = || machine.sh("cat /etc/purelb/purelbd.toml");
 
     // Settings nobody touched follow the package; the administrator's own stay.
@@ -48,8 +48,10 @@ async fn debian_upgrade_downgrade_remove_purge() -> Result<()> {
     assert_eq!(installed, next.number);
 
     machine.sh("echo '# mine' >>/etc/purelb/purelbd.toml")?;
-    let down = format!("dpkg -i --force-confold {PACKAGES}/{}", now.deb);
-    exchange(&site, machine, &vips, "dpkg downgrade", &down).await?;
+    let down = format!("cd here\n{}", guide::block("downgrade-deb")?);
+    exchange(&site, machine, &vips, "apt downgrade", &down).await?;
+    let installed = machine.sh("dpkg-query -W -f '${Version}' purelb")?;
+    assert_eq!(installed, site.packages.now.number);
     ensure!(settings()?.ends_with("# mine\n"), "a changed conffile stays");
 
     // A daemon somebody stopped is not started by an upgrade.
@@ -85,30 +87,36 @@ async fn debian_upgrade_downgrade_remove_purge() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rpm_install_upgrade_downgrade_erase() -> Result<()> {
+async fn rpm_install_upgrade_downgrade_remove() -> Result<()> {
     let site = Site::running(&["a", "b"], Format::Rpm).await?;
     let vips = site.serve(4).await?;
     let (machine, _) = site.some_holder(&vips)?;
     let name = machine.name().to_owned();
-    let (now, next) = (&site.packages.now, &site.packages.next);
+    let next = &site.packages.next;
     assert_eq!(machine.property("UnitFileState")?, "enabled");
 
     machine.sh("echo '# mine' >>/etc/purelb/purelbd.toml")?;
     machine.sh(&format!("mkdir new; cd new; cp {PACKAGES}/{} .", next.rpm))?;
-    let up = format!("cd new\n{}", on_debian(&guide::block("upgrade-rpm")?));
-    exchange(&site, machine, &vips, "rpm upgrade", &up).await?;
-    let back = format!("rpm -U --nodeps --oldpackage {PACKAGES}/{}", now.rpm);
-    exchange(&site, machine, &vips, "rpm downgrade", &back).await?;
+    let up = format!("cd new\n{}", guide::block("upgrade-rpm")?);
+    exchange(&site, machine, &vips, "dnf upgrade", &up).await?;
+    let back = format!("cd here\n{}", guide::block("downgrade-rpm")?);
+    exchange(&site, machine, &vips, "dnf downgrade", &back).await?;
     ensure!(machine.sh("cat /etc/purelb/purelbd.toml")?.ends_with("# mine\n"), "changed settings stay");
 
     let watching = site.watch(&vips)?;
-    machine.sh(&on_debian(&guide::block("remove-rpm")?))?;
+    machine.sh(&guide::block("remove-rpm")?)?;
     let left = site.held_by(&name, &vips)?;
     watching.answered_by("the other node answers for all", |owner| owner != name).await?;
     let seen = watching.stop()?;
     let measured = format!("{}, {} addresses left", seen.lost(), left.len());
-    figure("rpm erase: probes", "0 lost, no address left", &measured, seen.nothing_lost() && left.is_empty());
-    machine.sh("! test -e /var/lib/purelb; ! test -e /usr/sbin/purelbd")?;
+    figure(
+        "dnf remove: probes",
+        "0 lost, no address left",
+        &measured,
+        seen.nothing_lost() && left.is_empty(),
+    );
+    let rest = machine.sh("for file in /var/lib/purelb /run/purelb /usr/sbin/purelbd; do if [ -e $file ]; then echo $file; fi; done")?;
+    assert_eq!(rest, "", "a removal leaves nothing the package or the daemon made");
     machine.until("the unit is gone", PATIENCE, || {
         let state = machine.property("LoadState").map_err(|e| format!("{e:#}"))?;
         (state == "not-found").then_some(()).ok_or(state)
