@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
-use tempfile::TempDir;
+use purelb_kit::controlplane::process::Guard;
 
 use crate::cargo::{BINARIES, programs};
 use crate::prepared::source;
@@ -14,7 +14,9 @@ use crate::prepared::source;
 /// A directory with packages: what is shipped, and a version after it.
 #[derive(Debug)]
 pub struct Packages {
-    dir: TempDir,
+    dir: PathBuf,
+    /// What belongs to all tests of a binary is never dropped; this outlives them.
+    _guard: Guard,
     pub now: Version,
     pub next: Version,
 }
@@ -51,17 +53,17 @@ impl Packages {
     }
 
     pub fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
 
     /// The root of an administrator's machine, as far as it is purelbctl's.
     pub fn ctl(&self) -> PathBuf {
-        self.dir.path().join("ctl")
+        self.dir.join("ctl")
     }
 
     fn make() -> Result<Self> {
-        sweep();
-        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()?;
+        let dir = tempfile::Builder::new().prefix("purelb-packages-").tempdir()?.keep();
+        let guard = Guard::over(&dir)?;
         let number = env!("CARGO_PKG_VERSION");
         let deb_arch = output("dpkg", &["--print-architecture"])?;
         let rpm_arch = output("rpm", &["--eval", "%{_arch}"])?;
@@ -70,36 +72,21 @@ impl Packages {
         match std::env::var_os("PURELB_PACKAGES").map(PathBuf::from) {
             Some(given) => {
                 for file in [&now.deb, &now.ctl_deb, &now.rpm, &now.ctl_rpm] {
-                    fs::copy(given.join(file), dir.path().join(file))
+                    fs::copy(given.join(file), dir.join(file))
                         .with_context(|| format!("{file} from {}; run 'make deb rpm'", given.display()))?;
                 }
             }
             None => {
-                build("deb", number, dir.path())?;
-                build("rpm", number, dir.path())?;
+                build("deb", number, &dir)?;
+                build("rpm", number, &dir)?;
             }
         }
-        make_next_deb(dir.path(), &now, &next)?;
-        build("rpm", &next.number, dir.path())?;
-        let made = Self { dir, now, next };
+        make_next_deb(&dir, &now, &next)?;
+        build("rpm", &next.number, &dir)?;
+        let made = Self { dir, _guard: guard, now, next };
         let deb = made.dir().join(&made.now.ctl_deb);
         output("dpkg-deb", &["-x", &deb.display().to_string(), &made.ctl().display().to_string()])?;
         Ok(made)
-    }
-}
-
-const PREFIX: &str = "purelb-packages-";
-
-/// What belongs to all tests of a binary is never dropped: each run removes what runs
-/// before it left, known by a process that is gone.
-fn sweep() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
     }
 }
 
