@@ -59,6 +59,7 @@ install_grpc_clients() {
         GOBIN=$cache/tools/bin go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
     fi
     if ! "$python/bin/python" -c 'import grpc_reflection' 2>/dev/null; then
+        install_packages "python3 python3-venv"
         echo "installing grpcio for Python (once)" >&2
         python3 -m venv "$python"
         "$python/bin/pip" install --quiet --disable-pip-version-check grpcio==1.85.1 grpcio-reflection==1.85.1 protobuf==7.36.2
