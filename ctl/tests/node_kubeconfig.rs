@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use purelb_kit::controlplane::{ControlPlane, fixtures};
+use purelb_kit::controlplane::{ControlPlane, ask, fixtures};
 use purelb_kit::wait::eventually;
 use serde_json::{Value, json};
 
@@ -31,19 +31,6 @@ async fn purelbctl(plane: &ControlPlane, arguments: &[&str]) -> Result<(String, 
 async fn client_by(kubeconfig: Kubeconfig) -> Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
-}
-
-/// What the server answers: the status code and its words.
-async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
-    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
-    let request =
-        http::Request::builder().method(method).uri(path).header("Content-Type", content).body(body)?;
-    match client.request_text(request).await {
-        Ok(text) => Ok((200, text)),
-        Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
-        Err(e) => Err(e).with_context(|| format!("{method} {path}")),
-    }
 }
 
 fn lease(node: &str) -> Value {

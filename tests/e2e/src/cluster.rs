@@ -225,6 +225,25 @@ impl<'p> Cluster<'p> {
         words
     }
 
+    /// Waits until a node holds these, and its daemon has seen that it does: what is in
+    /// the kernel is shown to others a moment later.
+    pub async fn announced_by(&self, node: &str, vips: &[IpAddr]) -> Result<()> {
+        for vip in vips {
+            self.holder_where(*vip, &format!("on {node}"), |n| n == node).await?;
+        }
+        let line = format!("purelb_lbnodeagent_vips{{reason=\"Announcing\"}} {}", vips.len());
+        self.metric_says(node, &line).await
+    }
+
+    /// Waits until a node's metrics have this line.
+    pub async fn metric_says(&self, node: &str, line: &str) -> Result<()> {
+        self.until(&format!("the metrics of {node} say {line}"), PATIENCE, || {
+            let text = self.daemon(node).metrics().map_err(|e| e.to_string())?;
+            if text.lines().any(|l| l == line) { Ok(()) } else { Err(text) }
+        })
+        .await
+    }
+
     /// Waits for any condition that can be looked at without waiting.
     pub async fn until(
         &self,

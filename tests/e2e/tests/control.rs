@@ -20,9 +20,7 @@ async fn held_by_a<'p>(nodes: &[&str], count: usize) -> Result<(Cluster<'p>, Vec
     let cluster = Cluster::start(shared_plane().await?, lab(nodes)).await?;
     let vips = cluster.won_by("a", nodes, count, 0)?;
     cluster.serve(Wish::new("web", vips.clone())).await?;
-    for vip in &vips {
-        cluster.holder_where(*vip, "on a", |n| n == "a").await?;
-    }
+    cluster.announced_by("a", &vips).await?;
     Ok((cluster, vips))
 }
 

@@ -47,9 +47,7 @@ async fn the_automation_guide_works_as_written() -> Result<()> {
     let cluster = Cluster::start(shared_plane().await?, lab).await?;
     let vips = cluster.won_by("a", &["a", "b"], 2, 0)?;
     cluster.serve(Wish::new("web", vips.clone())).await?;
-    for vip in &vips {
-        cluster.holder_where(*vip, "on a", |n| n == "a").await?;
-    }
+    cluster.announced_by("a", &vips).await?;
     let socket = cluster.node("a").dir().join("control.sock");
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/automation.md");
     let guide = std::fs::read_to_string(guide)?;

@@ -50,7 +50,7 @@ async fn a_support_bundle_holds_what_support_needs() -> Result<()> {
     let a = cluster.daemon("a");
     let ip = vip("192.0.2.100");
     cluster.serve(Wish::new("web", [ip])).await?;
-    cluster.one_holder(ip).await?;
+    cluster.announced_by("a", &[ip]).await?;
     let bundle = a.node.dir().join("bundle.tar");
     let kubeconfig = cluster.plane.admin_kubeconfig(&cluster.plane.url())?;
     let ask = format!(

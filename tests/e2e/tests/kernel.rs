@@ -94,13 +94,7 @@ async fn only_what_is_ours_is_touched() -> Result<()> {
         if said >= 2 { Ok(()) } else { Err(format!("{events:?}")) }
     })
     .await?;
-    cluster
-        .until("a metric says so, too", PATIENCE, || {
-            let text = cluster.daemon("a").metrics().map_err(|e| e.to_string())?;
-            let said = text.contains("purelb_lbnodeagent_vips{reason=\"ForeignAddress\"} 2");
-            if said { Ok(()) } else { Err(text) }
-        })
-        .await?;
+    cluster.metric_says("a", "purelb_lbnodeagent_vips{reason=\"ForeignAddress\"} 2").await?;
     for ip in foreign {
         let address = cluster.node("a").address(ip)?.expect("the operator's address");
         assert!(address.valid.is_none() && address.proto != Some(0x70), "untouched: {address:?}");

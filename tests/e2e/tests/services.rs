@@ -156,13 +156,7 @@ async fn local_traffic_policy_narrows_the_candidates() -> Result<()> {
     let vips = cluster.won_by("a", &["a", "b", "c"], 1, 0)?;
     cluster.serve(Wish::new("web", vips.clone()).only_local_endpoints()).await?;
     // Nobody has an endpoint: nobody announces it, and says so.
-    cluster
-        .until("nobody can", PATIENCE, || {
-            let text = cluster.daemon("a").metrics().map_err(|e| e.to_string())?;
-            let said = text.contains("purelb_lbnodeagent_vips{reason=\"NoEndpoints\"} 2");
-            if said { Ok(()) } else { Err(text) }
-        })
-        .await?;
+    cluster.metric_says("a", "purelb_lbnodeagent_vips{reason=\"NoEndpoints\"} 2").await?;
     for vip in &vips {
         assert!(cluster.holders(*vip)?.is_empty());
     }

@@ -12,24 +12,11 @@ use kube::{Api, Client, ResourceExt};
 use purelb_api::lease;
 use purelb_core::io::LeaseContent;
 use purelb_core::{InstanceId, NodeName};
-use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures};
+use purelb_kit::controlplane::{ControlPlane, ServiceAccount, ask, fixtures};
 use purelb_kit::wait::eventually;
 use serde_json::{Value, json};
 
 const SYSTEM: &str = "purelb-system";
-
-/// What the server answers: the status code and its words.
-async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
-    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
-    let request =
-        http::Request::builder().method(method).uri(path).header("Content-Type", content).body(body)?;
-    match client.request_text(request).await {
-        Ok(text) => Ok((200, text)),
-        Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
-        Err(e) => Err(e).with_context(|| format!("{method} {path}")),
-    }
-}
 
 /// A call: method, path, body.
 type Call = (&'static str, &'static str, Option<Value>);

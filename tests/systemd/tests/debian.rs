@@ -70,6 +70,19 @@ async fn from_bare_nodes_to_an_announced_address() -> Result<()> {
     figure("second node installed: probes", "0 lost", &seen.lost(), seen.nothing_lost());
     let shown = a.sh(&guide::block("verify")?).with_context(|| a.journal())?;
     ensure!(shown.starts_with("active\n") && shown.contains(&vips[0].to_string()), "{shown}");
+
+    // Maintenance, as the guide says.
+    let (machine, _) = site.some_holder(&vips)?;
+    let name = machine.name().to_owned();
+    let watching = site.watch(&vips)?;
+    machine.sh(&guide::block("drain")?).with_context(|| machine.journal())?;
+    assert_eq!(site.held_by(&name, &vips)?, [] as [std::net::IpAddr; 0], "drained and still holding");
+    watching.answered_by("the other node answers", |owner| owner != name).await?;
+    machine.sh(&guide::block("undrain")?)?;
+    eventually_holds(&site, &name, 1, &vips)?;
+    site.settled(&vips).await?;
+    let seen = watching.stop()?;
+    figure("purelbctl drain and undrain: probes", "0 lost", &seen.lost(), seen.nothing_lost());
     Ok(())
 }
 

@@ -16,9 +16,7 @@ async fn cluster<'p>() -> Result<(Cluster<'p>, String)> {
         cluster.serve(Wish::new(&format!("web{i}"), [*vip])).await?;
     }
     cluster.serve(Wish::new("lost", ["198.51.100.7".parse()?])).await?;
-    for vip in &vips {
-        cluster.holder_where(*vip, "on a", |n| n == "a").await?;
-    }
+    cluster.announced_by("a", &vips).await?;
     let socket = cluster.node("a").dir().join("control.sock");
     let program = format!("{} --socket {}", purelbctl()?.display(), socket.display());
     Ok((cluster, program))

@@ -186,7 +186,7 @@ async fn all_nodes_at_once_and_one_by_name() -> Result<()> {
     let operator = rig.good.client("olga", Client { unit: Some("purelb:operator"), ..Client::default() })?;
     let vips = rig.cluster.won_by("a", &["a", "b"], 1, 0)?;
     rig.cluster.serve(Wish::new("web", vips.clone())).await?;
-    rig.cluster.holder_where(vips[0], "on a", |n| n == "a").await?;
+    rig.cluster.announced_by("a", &vips).await?;
     let config = rig.kubeconfig.display().to_string();
     let flags = operator.flags(&rig.good.file());
     let run = async |words: &str| -> Result<Answer> {

@@ -143,3 +143,16 @@ impl ControlPlane {
         config.to_string()
     }
 }
+
+/// What the server answers to a bare request: the status code and its words.
+pub async fn ask(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+    let request =
+        http::Request::builder().method(method).uri(path).header("Content-Type", content).body(body)?;
+    match client.request_text(request).await {
+        Ok(text) => Ok((200, text)),
+        Err(kube::Error::Api(status)) => Ok((status.code, status.message)),
+        Err(e) => Err(e).with_context(|| format!("{method} {path}")),
+    }
+}

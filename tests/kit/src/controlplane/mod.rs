@@ -35,7 +35,7 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-pub use access::ServiceAccount;
+pub use access::{ServiceAccount, ask};
 pub use binaries::Binaries;
 pub use pki::{Identity, LabCa};
 
