@@ -24,8 +24,8 @@ sim: ## more simulated clusters: make sim SECONDS=600
 	cargo run --locked --quiet --profile sim -p purelb-sim -- --seconds $(SECONDS)
 
 bench: ## figures beside the plain way, and ratios
-	cargo bench --locked -p purelb-core
-	cargo bench --locked -p purelb-allocator
+	cargo bench --locked -p purelb-core --bench '*'
+	cargo bench --locked -p purelb-allocator --bench '*'
 	tests/setup.sh build test && tests/controlplane/build.sh
 	cargo run --locked --quiet -p purelb-e2e --example figures
 

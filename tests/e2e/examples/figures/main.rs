@@ -153,6 +153,7 @@ async fn rest() -> Result<()> {
     );
     for (count, services) in [(3, 0), (3, 100), (3, 1000), (1, 100), (6, 100), (12, 100)] {
         let plane = own_plane().await?;
+        until(now() + CALM).await?;
         let idle = per_minute(&plane, CALM).await?;
         let nodes = names(count);
         let cluster = cluster(&plane, &nodes).await?;
