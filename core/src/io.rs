@@ -294,7 +294,6 @@ pub enum EventKind {
     AnnouncingNonLocal,
     AnnouncementFailed,
     NoEligibleNodes,
-    InvalidNodeSelector,
     ConfigError,
 }
 

@@ -119,7 +119,6 @@ fn words(kind: EventKind) -> (&'static str, &'static str) {
         EventKind::AnnouncingNonLocal => ("AnnouncingNonLocal", "Normal"),
         EventKind::AnnouncementFailed => ("AnnouncementFailed", "Warning"),
         EventKind::NoEligibleNodes => ("NoEligibleNodes", "Warning"),
-        EventKind::InvalidNodeSelector => ("InvalidNodeSelector", "Warning"),
         EventKind::ConfigError => ("ConfigError", "Warning"),
     }
 }
