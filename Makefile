@@ -10,8 +10,10 @@ build:
 	cargo build --locked --release --bins
 
 demo: ## three nodes, a client, a Service; a drain and a crash, explained
+	@echo "Builds the programs first (about nine minutes on two cores the first time, seconds after that),"
+	@echo "then shows them at work for about 40 seconds."
 	tests/setup.sh build test
-	cargo build --locked --quiet --release -p purelbd -p purelbctl -p purelb-allocator -p purelb-demo
+	cargo build --locked --release -p purelbd -p purelbctl -p purelb-allocator -p purelb-demo
 	KEEP=$(KEEP) "$${CARGO_TARGET_DIR:-target}/release/purelb-demo"
 
 test: ## everything, with a summary line per suite
@@ -28,6 +30,7 @@ bench: ## figures beside the plain way, and ratios
 	cargo bench --locked -p purelb-allocator --bench '*'
 	tests/setup.sh build test && tests/controlplane/build.sh
 	cargo run --locked --quiet -p purelb-e2e --example figures
+	cargo run --locked --quiet -p purelbd --example lateness
 
 lint:
 	tests/run.sh format clippy deny layering

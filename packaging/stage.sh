@@ -20,8 +20,8 @@ binaries=${PURELB_BINARIES-}
 if [[ -z $binaries ]]; then
     # Without the packages' date: build scripts watch it, and would build half of the
     # dependencies anew with every commit. Nothing in the programs depends on it.
-    (cd "$source" && env -u SOURCE_DATE_EPOCH cargo build --quiet --locked --release -p purelbd -p purelbctl -p purelb-allocator)
-    binaries=${CARGO_TARGET_DIR:-$source/target}/release
+    (cd "$source" && env -u SOURCE_DATE_EPOCH cargo build --quiet --locked --profile dist -p purelbd -p purelbctl -p purelb-allocator)
+    binaries=${CARGO_TARGET_DIR:-$source/target}/dist
 fi
 for program in purelbd purelbctl; do
     [[ -x $binaries/$program ]] || fail "no program $program in $binaries; make build makes it"

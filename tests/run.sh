@@ -22,20 +22,34 @@ layering() { tests/layering.sh; }
 # shellcheck disable=SC2086
 unit() { tests/setup.sh build && cargo test --no-fail-fast $tested --lib --bins; }
 sim() { cargo test --locked --profile sim -p purelb-sim -- --nocapture; }
+# The programs as they are packaged, for the suites that run them as processes: built once, before
+# a test's clock runs, and found by the tests, which then build nothing themselves. `packages`
+# has nothing left to compile.
+programs() {
+    [[ -z ${PURELB_E2E_PROGRAMS:-} ]] || return 0
+    cargo build --locked --profile dist -p purelbd -p purelbctl -p purelb-allocator &&
+        export PURELB_E2E_PROGRAMS=${CARGO_TARGET_DIR:-$PWD/target}/dist &&
+        export PURELB_E2E_SHIPPED=$PURELB_E2E_PROGRAMS
+}
 # Real netlink, real API server, embedded API: one crate at a time.
 # shellcheck disable=SC2086
-integration() { tests/setup.sh build test && tests/controlplane/build.sh && cargo test --no-fail-fast $tested --test '*'; }
+integration() {
+    tests/setup.sh build test && tests/controlplane/build.sh && programs && cargo test --no-fail-fast $tested --test '*'
+}
 # The shipped programs, as processes, in the lab, on the real API server.
 e2e() {
-    tests/setup.sh build test docs monitoring && tests/controlplane/build.sh &&
-        cargo build --locked --release -p purelbd -p purelbctl -p purelb-allocator &&
+    tests/setup.sh build test docs monitoring kubectl && tests/controlplane/build.sh && programs &&
         cargo test --no-fail-fast --locked -p purelb-e2e --tests -- --nocapture
 }
 packages() { make --no-print-directory deb rpm; }
-# The packages as shipped, on nodes that boot systemd.
+# The packages as shipped, on nodes that boot systemd. What the tests run beside them is
+# built before, too: the programs, and the netlink tests for the virtual machine.
+# shellcheck disable=SC2086
 systemd() {
     { [[ -e $logs/packages ]] || packages; } && tests/setup.sh build test systemd && tests/controlplane/build.sh &&
-        PURELB_PACKAGES=$PWD/dist cargo test --no-fail-fast --locked -p purelb-systemd -- --nocapture
+        programs && cargo test $tested --test netlink --no-run &&
+        PURELB_PACKAGES=$PWD/dist PURELB_BINARIES=$PURELB_E2E_PROGRAMS \
+            cargo test --no-fail-fast --locked -p purelb-systemd -- --nocapture
 }
 
 # Sums one column ("passed", "failed") over all closing lines of test binaries.

@@ -2,7 +2,7 @@
 # Installs what the build and the tests need and this machine lacks. Prints nothing
 # when all is there.
 #
-#   tests/setup.sh [build|test|package|systemd|monitoring|deny|docs]...    default: build test
+#   tests/setup.sh [build|test|package|systemd|monitoring|kubectl|deny|docs]...    default: build test
 set -euo pipefail
 
 declare -A packages=(
@@ -37,6 +37,9 @@ install_prometheus() {
     install_packages prometheus
     [[ ! -d /run/systemd/system ]] || systemctl --quiet disable --now prometheus
 }
+
+# Any release will do; the guides' commands are old ones.
+install_kubectl() { command -v kubectl >/dev/null || install_packages kubernetes-client; }
 
 # A cargo tool of one version, built once and kept in the cache.
 install_tool() {
@@ -73,8 +76,9 @@ for purpose in "$@"; do
     case $purpose in
     build | test | package | systemd) install_packages "${packages[$purpose]}" ;;
     monitoring) install_prometheus ;;
+    kubectl) install_kubectl ;;
     deny) install_tool cargo-deny 0.20.2 ;;
     docs) install_grpc_clients ;;
-    *) fail "unknown purpose '$purpose': use build, test, package, systemd, monitoring, deny or docs" ;;
+    *) fail "unknown purpose '$purpose': use build, test, package, systemd, monitoring, kubectl, deny or docs" ;;
     esac
 done

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use purelb_api::names;
-use purelb_api::service::Classes;
+use purelb_api::service::{self, Classes};
+use purelb_core::durations;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
@@ -21,6 +22,8 @@ pub enum SettingsError {
     Timers { duration: Duration, deadline: Duration, retry: Duration },
     #[error("--writes is 0: give at least 1")]
     NoWrites,
+    #[error("--sweep-interval is nothing: give a time, such as 10m")]
+    NoSweepInterval,
     #[error("--netbox-ca-file {path}: {why}")]
     NetboxCa { path: String, why: String },
 }
@@ -43,20 +46,20 @@ pub struct Settings {
     #[arg(long, env = "PURELB_POD_NAME", default_value = "purelb-allocator")]
     pub identity: String,
     /// Another replica may take over this long after the leader's last renewal.
-    #[arg(long, env = "PURELB_LEASE_DURATION", value_parser = duration, default_value = "10s")]
+    #[arg(long, env = "PURELB_LEASE_DURATION", value_parser = durations::parse, default_value = "10s")]
     pub lease_duration: Duration,
     /// A leader that could not renew for this long writes nothing more.
-    #[arg(long, env = "PURELB_RENEW_DEADLINE", value_parser = duration, default_value = "7s")]
+    #[arg(long, env = "PURELB_RENEW_DEADLINE", value_parser = durations::parse, default_value = "7s")]
     pub renew_deadline: Duration,
     /// How soon something that failed is tried again.
-    #[arg(long, env = "PURELB_RETRY_PERIOD", value_parser = duration, default_value = "2s")]
+    #[arg(long, env = "PURELB_RETRY_PERIOD", value_parser = durations::parse, default_value = "2s")]
     pub retry_period: Duration,
     /// How many Services are written at the same time.
     #[arg(long, env = "PURELB_WRITES", default_value_t = 16)]
     pub writes: usize,
     /// How much longer a subnet counts for multi-pool Services after its last node
     /// fell silent.
-    #[arg(long, env = "PURELB_SUBNET_GRACE", value_parser = duration, default_value = "60s")]
+    #[arg(long, env = "PURELB_SUBNET_GRACE", value_parser = durations::parse, default_value = "60s")]
     pub subnet_grace: Duration,
     /// Metrics and probes.
     #[arg(long, env = "PURELB_METRICS_ADDRESS", default_value = "[::]:7472")]
@@ -64,14 +67,20 @@ pub struct Settings {
     /// A kubeconfig; without it, the pod's own service account.
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// Drain a node's daemon while its Node is cordoned or labelled
-    /// `node.kubernetes.io/exclude-from-external-load-balancers`.
+    /// Drain a node's daemon while its Node is cordoned.
     #[arg(long, env = "PURELB_DRAIN_CORDONED", default_value_t = false, action = clap::ArgAction::Set)]
     pub drain_cordoned: bool,
-    /// An address of a local pool that nobody announces for this long makes us ask its
-    /// winner to look again.
-    #[arg(long, env = "PURELB_ANNOUNCE_PATIENCE", value_parser = duration, default_value = "30s")]
+    /// An address of a local pool that nobody announces so long after its Service was written
+    /// makes us ask its winner, once, to look again.
+    #[arg(long, env = "PURELB_ANNOUNCE_PATIENCE", value_parser = durations::parse, default_value = "30s")]
     pub announce_patience: Duration,
+    /// How often the books of NetBox and external providers are searched for addresses that
+    /// no Service holds; also when a replica takes over.
+    #[arg(long, env = "PURELB_SWEEP_INTERVAL", value_parser = durations::parse, default_value = "10m")]
+    pub sweep_interval: Duration,
+    /// How long nobody must have held such an address before it is given back.
+    #[arg(long, env = "PURELB_SWEEP_GRACE", value_parser = durations::parse, default_value = "1m")]
+    pub sweep_grace: Duration,
     /// Token for NetBox, for groups that name no Secret.
     #[arg(long, env = "NETBOX_USER_TOKEN", hide_env_values = true)]
     pub netbox_token: Option<String>,
@@ -97,6 +106,8 @@ impl Settings {
             kubeconfig: None,
             drain_cordoned: false,
             announce_patience: Duration::from_secs(30),
+            sweep_interval: Duration::from_secs(600),
+            sweep_grace: Duration::from_secs(60),
             netbox_token: None,
             netbox_ca_file: None,
         }
@@ -110,39 +121,29 @@ impl Settings {
         if self.writes == 0 {
             return Err(SettingsError::NoWrites);
         }
+        if self.sweep_interval.is_zero() {
+            return Err(SettingsError::NoSweepInterval);
+        }
         Ok(())
     }
 
     pub fn netbox(&self) -> Result<NetboxAccess, SettingsError> {
-        let mut access = NetboxAccess { token: self.netbox_token.clone(), trust: Vec::new() };
+        let mut trust = Vec::new();
         if let Some(path) = &self.netbox_ca_file {
             let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
             let failed = |why: String| SettingsError::NetboxCa { path: path.display().to_string(), why };
-            access.trust = read.map_err(|e| failed(e.to_string()))?;
-            if access.trust.is_empty() {
+            trust = read.map_err(|e| failed(e.to_string()))?;
+            if trust.is_empty() {
                 return Err(failed("it has no certificate".into()));
             }
         }
-        Ok(access)
+        Ok(NetboxAccess::new(self.netbox_token.clone(), trust))
     }
 
     pub fn classes(&self) -> Classes {
-        Classes { class: self.class.clone(), default_announcer: self.default_announcer == names::BRAND }
+        let default_announcer = service::names_us(&self.default_announcer);
+        Classes { class: self.class.clone(), default_announcer }
     }
-}
-
-/// `10s`, `1500ms`, `2m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let hint = || format!("{text:?} is not a duration: write 500ms, 10s or 2m");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(hint)?;
-    let number: f64 = text[..digits].parse().map_err(|_| hint())?;
-    let unit = match &text[digits..] {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        _ => return Err(hint()),
-    };
-    Duration::try_from_secs_f64(number * unit).map_err(|_| hint())
 }
 
 #[cfg(test)]
@@ -150,13 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["10", "s", "1h", "-1s", "1e400s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
+    fn bare_seconds_are_durations() {
+        let timers = ["--lease-duration", "5", "--renew-deadline", "3s", "--retry-period", "1000ms"];
+        let parsed = Settings::try_parse_from(["purelb-allocator"].into_iter().chain(timers)).unwrap();
+        assert_eq!(parsed.lease_duration, Duration::from_secs(5));
+        assert_eq!(parsed.check(), Ok(()));
+        assert!(Settings::try_parse_from(["purelb-allocator", "--retry-period", "1 s"]).is_err());
     }
 
     #[test]
@@ -171,6 +171,8 @@ mod tests {
     fn flags_without_environment_are_the_defaults() {
         let parsed = Settings::try_parse_from(["purelb-allocator", "--default-announcer", "PureLB"]).unwrap();
         assert!(parsed.classes().default_announcer);
+        let lower = Settings::try_parse_from(["purelb-allocator", "--default-announcer", "purelb"]).unwrap();
+        assert!(lower.classes().default_announcer, "as the daemon reads it");
         assert!(!Settings::defaults().classes().default_announcer);
         assert_eq!(parsed.renew_deadline, Settings::defaults().renew_deadline);
     }

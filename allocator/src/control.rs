@@ -25,6 +25,8 @@ use tonic::transport::{Channel, Endpoint};
 /// The Secret the shipped rights let us read; keys `ca.crt`, `tls.crt`, `tls.key`.
 pub const SECRET: &str = "purelb-control-client";
 const WITHIN: Duration = Duration::from_secs(10);
+/// A daemon that does not take a connection in this time is away, and another is asked.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// How long a drain is followed; it goes on without us.
 const FOLLOW: u32 = 60;
 
@@ -38,7 +40,8 @@ pub enum ControlError {
     Refused { endpoint: String, why: String },
 }
 
-/// Talks to daemons as the certificate in the Secret.
+/// Talks to daemons as the certificate in the Secret. What changes something names its
+/// node: the endpoint comes from a Lease, and another daemon may be there.
 #[derive(Clone)]
 pub struct Daemons {
     secrets: Api<Secret>,
@@ -102,7 +105,7 @@ impl Daemons {
         });
         // The scheme says nothing here: the connector speaks TLS already.
         let channel = Endpoint::from_static("http://purelbd.remote")
-            .connect_timeout(WITHIN)
+            .connect_timeout(CONNECT_WITHIN)
             .connect_with_connector(connector)
             .await
             .map_err(|e| unreachable(deepest(&e)))?;
@@ -118,22 +121,27 @@ impl Daemons {
     }
 
     /// Has the daemon list and compare everything anew.
-    pub async fn resync(&self, endpoint: &str) -> Result<ResyncResponse, ControlError> {
+    pub async fn resync(&self, node: &NodeName, endpoint: &str) -> Result<ResyncResponse, ControlError> {
         let mut client = self.connect(endpoint).await?;
-        within(endpoint, client.resync(ResyncRequest {})).await
+        within(endpoint, client.resync(ResyncRequest { node: node.to_string() })).await
     }
 
     /// Has the daemon hand everything over. Returns once it has begun; the daemon goes
     /// on by itself. The stream tells the progress.
-    pub async fn drain(&self, endpoint: &str) -> Result<Streaming<DrainProgress>, ControlError> {
-        let request = DrainRequest { dry_run: false, force: false, timeout_seconds: FOLLOW };
+    pub async fn drain(
+        &self,
+        node: &NodeName,
+        endpoint: &str,
+    ) -> Result<Streaming<DrainProgress>, ControlError> {
+        let node = node.to_string();
+        let request = DrainRequest { dry_run: false, force: false, timeout_seconds: FOLLOW, node };
         let mut client = self.connect(endpoint).await?;
         within(endpoint, client.drain(request)).await
     }
 
-    pub async fn undrain(&self, endpoint: &str) -> Result<(), ControlError> {
+    pub async fn undrain(&self, node: &NodeName, endpoint: &str) -> Result<(), ControlError> {
         let mut client = self.connect(endpoint).await?;
-        within(endpoint, client.undrain(UndrainRequest {})).await.map(drop)
+        within(endpoint, client.undrain(UndrainRequest { node: node.to_string() })).await.map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use purelb_api::conditions::{self, ACCEPTED, Finding};
+use purelb_api::conditions::{self, ACCEPTED, Finding, SWEPT};
 use purelb_api::group::{self, GroupConfig, Source};
 use purelb_api::{ServiceGroup, ServiceGroupStatus};
 use purelb_core::ObjectKey;
@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::leader::Guard;
 use crate::providers::ProviderStats;
+use crate::reign::Sweep;
 use crate::{patch, read};
 
 #[derive(Debug)]
@@ -33,6 +34,11 @@ struct Known {
     busy: bool,
     /// What a provider said about its pool.
     stats: Option<ProviderStats>,
+    /// What became of the last look for addresses nobody holds.
+    sweep: Option<Sweep>,
+    /// The API server drops the last good spec from the status: its CustomResourceDefinition
+    /// is older than we are.
+    forgetful: bool,
 }
 
 /// All ServiceGroups there are.
@@ -40,6 +46,9 @@ struct Known {
 pub struct Groups {
     namespace: String,
     known: BTreeMap<GroupName, Known>,
+    /// Deleted ones whose book somebody else keeps: what Services still hold of them has to
+    /// go back there.
+    former: BTreeMap<GroupName, GroupConfig>,
     strangers: BTreeSet<ObjectKey>,
 }
 
@@ -83,29 +92,56 @@ impl Groups {
         let same = former.as_ref().filter(|known| known.object.uid() == object.uid());
         let busy = former.as_ref().is_some_and(|known| known.busy);
         let stats = former.as_ref().and_then(|known| known.stats.clone());
+        let sweep = former.as_ref().and_then(|known| known.sweep.clone());
+        let forgetful = former.as_ref().is_some_and(|known| known.forgetful);
         let (good, problem) = match group::parse(&object, &Rules::default()) {
             Ok(config) => (Some(config), None),
             Err(problem) => {
                 let words = format!("{}: {}", problem.field, problem.message);
-                (same.and_then(|known| known.good.clone()), Some(words))
+                // From memory, or, after a start, from what an earlier process wrote down.
+                let earlier = || group::parse(&object.last_good()?, &Rules::default()).ok();
+                (same.and_then(|known| known.good.clone()).or_else(earlier), Some(words))
             }
         };
         let as_before = same.is_some_and(|known| known.good == good && known.problem == problem);
-        self.known.insert(name, Known { object, good, problem, busy, stats });
+        self.known.insert(name, Known { object, good, problem, busy, stats, sweep, forgetful });
         (!as_before).then_some(News::Config)
     }
 
     pub fn gone(&mut self, object: &ServiceGroup) {
         if let Some(key) = key(object) {
             self.strangers.remove(&key);
-            self.known.remove(&GroupName::from(key));
+            let name = GroupName::from(key);
+            if let Some(known) = self.known.remove(&name) {
+                self.part_from(name, known);
+            }
+        }
+    }
+
+    fn part_from(&mut self, name: GroupName, known: Known) {
+        if let Some(config) = known.good.filter(is_provided) {
+            self.former.insert(name, config);
         }
     }
 
     /// Everything listed anew: what is not in the list is gone.
     pub fn retain(&mut self, present: &BTreeSet<ObjectKey>) {
         self.strangers.retain(|key| present.contains(key));
-        self.known.retain(|name, _| present.contains(name.key()));
+        let gone: Vec<(GroupName, Known)> =
+            self.known.extract_if(.., |name, _| !present.contains(name.key())).collect();
+        for (name, known) in gone {
+            self.part_from(name, known);
+        }
+    }
+
+    /// The configuration of a provider's group that was deleted, and perhaps made anew.
+    pub fn former(&self, name: &GroupName) -> Option<&GroupConfig> {
+        self.former.get(name)
+    }
+
+    /// Only those are remembered of which somebody still holds something.
+    pub fn forget_former(&mut self, held: impl Fn(&GroupName) -> bool) {
+        self.former.retain(|name, _| held(name));
     }
 
     pub fn out_of_scope(&self) -> usize {
@@ -146,10 +182,18 @@ impl Groups {
         news
     }
 
+    /// What became of the look for addresses nobody holds; true if that is news.
+    pub fn set_sweep(&mut self, name: &GroupName, sweep: Sweep) -> bool {
+        let Some(known) = self.known.get_mut(name) else { return false };
+        let news = known.sweep.as_ref() != Some(&sweep);
+        known.sweep = Some(sweep);
+        news
+    }
+
     /// Groups whose addresses a provider keeps.
     pub fn provided(&self) -> impl Iterator<Item = (&GroupName, &GroupConfig)> {
         let configs = self.known.iter().filter_map(|(name, known)| Some((name, known.good.as_ref()?)));
-        configs.filter(|(_, config)| !matches!(config.source, Source::Ranges(_)))
+        configs.filter(|(_, config)| is_provided(config))
     }
 
     /// Statuses that are not what they should be. Each is busy until `written`.
@@ -164,7 +208,9 @@ impl Groups {
         for (name, known) in self.known.iter_mut().filter(|(_, known)| !known.busy) {
             let old = known.object.status.clone().unwrap_or_default();
             let (status, event) = status(name, known, &old, book, admission, namespaces, now);
-            if status == old {
+            // What would be dropped again is no reason to write.
+            let kept = if known.forgetful { old.last_good.clone() } else { status.last_good.clone() };
+            if (ServiceGroupStatus { last_good: kept, ..status.clone() }) == old {
                 continue;
             }
             known.busy = true;
@@ -179,9 +225,24 @@ impl Groups {
         let Some(known) = self.known.get_mut(name) else { return };
         known.busy = false;
         if let Some(now) = now.filter(|now| now.uid() == known.object.uid()) {
+            let asked = known.problem.is_none() && known.object.spec_text().is_some();
+            let lost = asked && now.status.as_ref().is_none_or(|s| s.last_good.is_none());
+            if lost && !known.forgetful {
+                tracing::warn!(
+                    group = %name,
+                    "the API server does not keep status.lastGood: apply the CustomResourceDefinitions of this version, \
+                     or a bad edit together with a restart takes the group out of use"
+                );
+            }
+            known.forgetful = lost;
             known.object = now;
         }
     }
+}
+
+/// Its addresses are kept by a provider.
+fn is_provided(config: &GroupConfig) -> bool {
+    !matches!(config.source, Source::Ranges(_))
 }
 
 fn key(object: &ServiceGroup) -> Option<ObjectKey> {
@@ -225,10 +286,14 @@ fn status(
         let event_reason = if holds { "Parsed" } else { "ParseFailed" };
         group_event(&known.object, event_reason, !holds, &message)
     });
+    sweep_condition(known, &mut conditions, now);
     let stats = book.stats(name);
     let mut status = ServiceGroupStatus { conditions, ..old.clone() };
     let count = |n: u64| Some(i64::try_from(n).unwrap_or(i64::MAX));
     let left = |n: u128| Some(i64::try_from(n).unwrap_or(i64::MAX));
+    if known.problem.is_none() {
+        status.last_good = known.object.spec_text();
+    }
     status.allocated_ipv4 = count(stats.v4.in_use + stats.v4.outside);
     status.allocated_ipv6 = count(stats.v6.in_use + stats.v6.outside);
     if let Some(config) = &known.good {
@@ -241,13 +306,14 @@ fn status(
             Source::Ranges(ranges) => {
                 status.ipam = Some("Cluster".to_owned());
                 status.addresses = ranges.group.ranges().iter().map(|r| r.span().to_string()).collect();
+                status.retained = book.pools().retained(name).map(|ip| ip.to_string()).collect();
                 (status.available_ipv4, status.available_ipv6) =
                     (left(stats.v4.available), left(stats.v6.available));
             }
             Source::Netbox(_) => status.ipam = Some("NetBox".to_owned()),
             Source::External(external) => status.ipam = Some(external.provider.clone()),
         }
-        if !matches!(config.source, Source::Ranges(_)) {
+        if is_provided(config) {
             let said = known.stats.clone().unwrap_or_default();
             status.addresses = said.addresses;
             status.available_ipv4 = said.available.and_then(|(v4, _)| count(v4));
@@ -255,6 +321,35 @@ fn status(
         }
     }
     (status, event)
+}
+
+/// Whether what a provider has given and nobody holds is given back.
+fn sweep_condition(known: &Known, conditions: &mut Vec<Condition>, now: Timestamp) {
+    let provided = known.good.as_ref().is_some_and(is_provided);
+    if !provided {
+        return conditions.retain(|condition| condition.type_ != SWEPT);
+    }
+    let (holds, reason, message) = match &known.sweep {
+        None => return,
+        Some(Sweep::Done) => {
+            (true, "Swept", "what no Service holds is given back to the provider".to_owned())
+        }
+        Some(Sweep::NotListed) => (
+            false,
+            "NotListed",
+            "the provider does not implement List: what is lost stays given in its book".to_owned(),
+        ),
+        Some(Sweep::Nameless) => (
+            false,
+            "Nameless",
+            "namespace kube-system has no uid, so this cluster cannot be told from others: what is lost stays given"
+                .to_owned(),
+        ),
+        Some(Sweep::Failed(why)) => (false, "SweepFailed", why.clone()),
+    };
+    let generation = known.object.metadata.generation;
+    let finding = Finding { kind: SWEPT, holds, reason, message: &message, generation };
+    conditions::set(conditions, &finding, now);
 }
 
 fn verdict(name: &GroupName, known: &Known, admission: &Admission) -> (bool, &'static str, String) {
@@ -297,3 +392,6 @@ impl StatusWrite {
         self.event.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

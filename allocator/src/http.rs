@@ -53,9 +53,13 @@ impl Health {
         self.0.ready.load(Ordering::Relaxed)
     }
 
+    /// How long ago the main loop turned last.
+    pub fn since_beat(&self) -> Duration {
+        clock::now().since(Mono::from_nanos(self.0.beat.load(Ordering::Relaxed)))
+    }
+
     fn alive(&self) -> bool {
-        let beat = Mono::from_nanos(self.0.beat.load(Ordering::Relaxed));
-        clock::now().since(beat) < STUCK_AFTER
+        self.since_beat() < STUCK_AFTER
     }
 }
 

@@ -28,6 +28,11 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::config::Settings;
 
+/// One look at the Lease, and taking it, is waited for no longer.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
+/// After a look that failed: the moment the API server is back should not pass unseen.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
 /// The Lease's name; the shipped rights name it, too.
 pub const LEASE: &str = "purelb-allocator";
 
@@ -63,7 +68,7 @@ impl Guard {
         self.renewed.store(at.as_nanos(), Ordering::Relaxed);
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 }
@@ -110,23 +115,30 @@ impl Candidate {
         &self.identity
     }
 
-    /// Waits until this replica leads. `looked` is told of every look at the Lease
-    /// that was answered.
-    pub async fn win(&self, looked: impl Fn()) -> Term {
+    /// Waits until this replica leads. `looked` is told of every look at the Lease, and
+    /// whether it was answered.
+    pub async fn win(&self, looked: impl Fn(bool)) -> Term {
         let mut seen: Option<(String, Mono)> = None;
         loop {
-            let wait = match self.attempt(&mut seen).await {
-                Ok(Attempt::Won(term)) => {
+            let attempt = timeout(LOOK_WITHIN, self.attempt(&mut seen)).await;
+            let wait = match attempt {
+                Ok(Ok(Attempt::Won(term))) => {
                     info!(identity = self.identity, predecessor = ?term.predecessor, "leading");
                     return term;
                 }
-                Ok(Attempt::Wait(wait)) => {
-                    looked();
+                Ok(Ok(Attempt::Wait(wait))) => {
+                    looked(true);
                     wait.min(self.retry)
                 }
-                Err(error) => {
+                Ok(Err(error)) => {
                     warn!(%error, "cannot read or write the leader's Lease {LEASE}");
-                    self.retry
+                    looked(false);
+                    self.retry.min(LOOK_AGAIN)
+                }
+                Err(_) => {
+                    warn!("the leader's Lease {LEASE} was not answered within {LOOK_WITHIN:?}");
+                    looked(false);
+                    self.retry.min(LOOK_AGAIN)
                 }
             };
             sleep(wait).await;
@@ -158,7 +170,8 @@ impl Candidate {
             }
         };
         let predecessor = if holder.is_empty() { Predecessor::Done } else { Predecessor::Silent };
-        // Ours: an answer that was lost. It took over from somebody, so: silent.
+        // Ours: an answer that was lost, or a former term of this process. Either way
+        // something that was sent may still arrive, so: silent.
         if !holder.is_empty() && holder != self.identity {
             let lasts = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or(0);
             let left = now.until(since + self.duration.max(Duration::from_secs(lasts)));

@@ -5,7 +5,7 @@
 //! (`reign`), and it starts from what the Services themselves say. There is no other
 //! memory, so a restart forgets nothing.
 
-mod asked;
+pub mod asked;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -14,6 +14,7 @@ pub mod http;
 pub mod leader;
 pub mod metrics;
 pub mod patch;
+mod pause;
 pub mod providers;
 pub mod read;
 mod reign;
@@ -23,6 +24,7 @@ mod writer;
 use kube::Client;
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -32,6 +34,9 @@ use leader::Candidate;
 use metrics::Metrics;
 use reign::{Ending, Means, Reign};
 use steward::Steward;
+
+/// The probes hear of us at least this often while we stand aside.
+const ASIDE: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -77,13 +82,28 @@ impl Allocator {
         Ok(Self { metrics, health, address, settings, netbox, client })
     }
 
+    /// Lets the Lease run out, so that another replica leads if there is one.
+    async fn stand_aside(&self, stop: &CancellationToken) {
+        let until = Instant::now() + self.settings.lease_duration + self.settings.retry_period * 2;
+        while Instant::now() < until && !stop.is_cancelled() {
+            self.health.set(false, false);
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = sleep_until(until.min(Instant::now() + ASIDE)) => {}
+            }
+        }
+    }
+
     /// Stands by, leads, and stands by again, until told to stop.
     pub async fn run(&self, stop: CancellationToken) -> Result<(), RunError> {
+        // One name for the life of the process: after an outage it takes its own Lease up
+        // again, and need not wait for it to run out.
+        let candidate = Candidate::new(self.client.clone(), &self.settings);
         loop {
             self.health.set(false, false);
             self.metrics.leader(false);
-            let candidate = Candidate::new(self.client.clone(), &self.settings);
-            let looked = || self.health.set(false, true);
+            // An API server that is away is no reason to be restarted.
+            let looked = |answered| self.health.set(false, answered);
             let mut term = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 term = candidate.win(looked) => term,
@@ -103,9 +123,12 @@ impl Allocator {
                 () = candidate.keep(&mut term) => None,
                 () = Box::pin(steward.run(asks)) => None,
             };
+            term.guard.end();
             match ending {
                 Some(Ending::Clean) => candidate.resign(&term).await,
                 Some(Ending::Unclean) | None => warn!("not the leader any more"),
+                // The Lease has to run out for the others, not be taken up again by us.
+                Some(Ending::Blind) => self.stand_aside(&stop).await,
             }
             if stop.is_cancelled() {
                 info!("stopped");

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use purelb_allocator::Allocator;
 use purelb_allocator::config::Settings;
+use purelb_allocator::{Allocator, asked};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -16,7 +16,7 @@ async fn main() -> Result<()> {
     let settings = Settings::parse();
     let filter = EnvFilter::try_from_env("PURELB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).init();
-    let client = Client::try_from(kube_config(&settings).await?)?;
+    let client = asked::client(kube_config(&settings).await?)?;
     let stop = CancellationToken::new();
     let allocator = Allocator::start(settings, client, &stop).await?;
     info!(address = %allocator.address, "metrics and probes are served");

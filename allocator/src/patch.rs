@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
 use purelb_api::conditions::{self, Finding};
-use purelb_api::names;
+use purelb_api::names::{self, TAKEN_OVER};
 use purelb_core::Vip;
 use purelb_core::allocation::{Change, Marks, Told};
 use purelb_core::facts::PoolType;
@@ -14,8 +14,6 @@ use serde_json::{Map, Value, json};
 
 use crate::read::ALLOCATED;
 
-/// On Services without an address when a new leader took over; see `fence`.
-pub const TAKEN_OVER: &str = "purelb.io/taken-over-by";
 const COMPONENT: &str = "purelb-allocator";
 
 /// The annotations' patch; None if none changes. R10: nothing but annotations.

@@ -1,5 +1,7 @@
 //! From Kubernetes objects to what `purelb_core::allocation` decides on.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -8,7 +10,7 @@ use purelb_api::service::{self, Classes};
 use purelb_api::{addresses, names};
 use purelb_core::allocation::{GroupSource, GroupSpec, ServiceAsk, Told, Whose};
 use purelb_core::facts::PoolType;
-use purelb_core::pools::{Families, GroupName, Port, Protocol, SharingKey, Terms};
+use purelb_core::pools::{Families, GroupName, PodSet, Port, Protocol, SharingKey, Terms};
 use purelb_core::{Family, ObjectKey, Vip};
 
 /// The condition on a Service that says what became of its request.
@@ -22,6 +24,7 @@ pub fn service(object: &Service, classes: &Classes) -> Option<ServiceAsk> {
     let held: Vec<Vip> = service::addresses(object).collect();
     let (explicit, deprecated_field) = explicit(object, get(names::ADDRESSES));
     Some(ServiceAsk {
+        terms: terms(object, &key, get(names::ALLOW_SHARED_IP)),
         key,
         uid: object.uid().unwrap_or_default(),
         created: object.creation_timestamp().map_or(0, |t| t.0.as_second()),
@@ -39,7 +42,6 @@ pub fn service(object: &Service, classes: &Classes) -> Option<ServiceAsk> {
         explicit,
         deprecated_field,
         families: families(object),
-        terms: terms(object, get(names::ALLOW_SHARED_IP)),
         multi_pool: get(names::MULTI_POOL).and_then(|text| text.trim().parse().ok()),
         re_evaluate: get(names::RE_EVALUATE) == Some("true"),
         told: told(object),
@@ -94,8 +96,11 @@ fn families(object: &Service) -> Families {
     }
 }
 
-fn terms(object: &Service, key: Option<&str>) -> Terms {
-    let ports = object.spec.as_ref().and_then(|s| s.ports.as_ref()).into_iter().flatten();
+fn terms(object: &Service, service: &ObjectKey, key: Option<&str>) -> Terms {
+    let spec = object.spec.as_ref();
+    let ports = spec.and_then(|s| s.ports.as_ref()).into_iter().flatten();
+    let local = spec.filter(|s| s.external_traffic_policy.as_deref() == Some("Local"));
+    let pods = local.map(|s| PodSet::of(service, s.selector.as_ref().unwrap_or(&BTreeMap::new())));
     let read = |port: &k8s_openapi::api::core::v1::ServicePort| {
         let protocol = match port.protocol.as_deref() {
             Some("UDP") => Protocol::Udp,
@@ -104,7 +109,7 @@ fn terms(object: &Service, key: Option<&str>) -> Terms {
         };
         Some(Port::new(protocol, u16::try_from(port.port).ok()?))
     };
-    Terms { sharing: key.and_then(SharingKey::new), ports: ports.filter_map(read).collect() }
+    Terms { sharing: key.and_then(SharingKey::new), ports: ports.filter_map(read).collect(), pods }
 }
 
 fn told(object: &Service) -> Option<Told> {

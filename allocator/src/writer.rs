@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use purelb_core::ObjectKey;
 use purelb_core::allocation::{Change, Sure};
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::leader::{Deposed, Guard};
@@ -24,7 +24,10 @@ use crate::patch;
 /// No write is waited for longer; what became of it is then read back.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// What became of a write is known within this after the API server is back.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+/// How often somebody else may write a Service first.
+const OVERTAKEN: usize = 3;
 
 /// How a job ended.
 #[derive(Debug)]
@@ -38,6 +41,17 @@ pub enum Ended {
     },
     Gone,
     Deposed,
+}
+
+/// How fencing a former leader off a Service ended.
+#[derive(Debug)]
+pub enum Fence {
+    /// This is the Service now, and what was sent for it before is refused.
+    Done(Arc<Service>),
+    Gone,
+    Deposed,
+    /// Not yet, and why.
+    Not(String),
 }
 
 /// Writes with one client, as the leader only.
@@ -154,13 +168,20 @@ impl Writer {
         }
     }
 
-    /// What the Service is now; asked until it is known.
+    /// What the Service is now; asked for a while. One that cannot be read must not keep
+    /// its place among the writes: it is tried again later, and what it might have been
+    /// given stays taken until then.
     async fn read_back(&self, key: &ObjectKey, before: &str, why: String) -> Ended {
         let api = self.services(key);
         let mut wait = FIRST_RETRY;
+        let until = Instant::now() + WRITE_WITHIN;
         loop {
             if self.guard.check().is_err() {
                 return Ended::Deposed;
+            }
+            if Instant::now() > until {
+                warn!(service = %key, why, "what became of a write is not known; trying again later");
+                return Ended::Refused { now: None, sure: Sure::No, why };
             }
             match timeout(WRITE_WITHIN, api.get_opt(key.name())).await {
                 Ok(Ok(None)) => return Ended::Gone,
@@ -178,29 +199,39 @@ impl Writer {
     }
 
     /// Makes sure that nothing a former leader sent for this Service can still arrive:
-    /// its writes name a version that is then the past. Answers the Service as it is.
-    pub async fn fence(&self, key: &ObjectKey, service: Arc<Service>, leader: &str) -> Ended {
+    /// its writes name a version that is then the past. One try.
+    pub async fn fence(&self, key: &ObjectKey, mut service: Arc<Service>, leader: &str) -> Fence {
         let api = self.services(key);
-        let mut service = service;
-        let mut wait = FIRST_RETRY;
-        loop {
+        for _ in 0..OVERTAKEN {
             let body = patch::fence(&service, leader);
-            match self.patch(&api, key, &body, Part::Object).await {
-                Ok(now) => return Ended::Written(now),
-                Err(Failure::Deposed) => return Ended::Deposed,
-                Err(Failure::Gone) => return Ended::Gone,
-                Err(Failure::Conflict) => {}
-                Err(Failure::Refused(why) | Failure::Unknown(why)) => {
-                    warn!(service = %key, why, "cannot fence off the former leader");
-                    sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST_RETRY);
+            let mut answer = self.patch(&api, key, &body, Part::Object).await;
+            // Policies that watch over the object often leave its status alone, and for a
+            // Service the status takes annotations as well.
+            if let Err(Failure::Refused(why)) = &answer {
+                warn!(service = %key, why, "a policy keeps the former leader from being fenced off");
+                match self.patch(&api, key, &body, Part::Status).await {
+                    Err(Failure::Refused(_) | Failure::Unknown(_)) => {}
+                    other => answer = other,
                 }
             }
-            match self.read_back(key, "", String::new()).await {
-                Ended::Refused { now: Some(now), .. } => service = now,
-                ended => return ended,
+            match answer {
+                Ok(now) if patch::version(now.as_ref()) != patch::version(service.as_ref()) => {
+                    return Fence::Done(now);
+                }
+                Ok(_) => return Fence::Not("the write changed nothing".to_owned()),
+                Err(Failure::Deposed) => return Fence::Deposed,
+                Err(Failure::Gone) => return Fence::Gone,
+                Err(Failure::Refused(why) | Failure::Unknown(why)) => return Fence::Not(why),
+                Err(Failure::Conflict) => {}
+            }
+            match timeout(WRITE_WITHIN, api.get_opt(key.name())).await {
+                Ok(Ok(Some(now))) => service = Arc::new(now),
+                Ok(Ok(None)) => return Fence::Gone,
+                Ok(Err(error)) => return Fence::Not(error.to_string()),
+                Err(_) => return Fence::Not(format!("not read within {WRITE_WITHIN:?}")),
             }
         }
+        Fence::Not("somebody else writes it all the time".to_owned())
     }
 
     /// An event. It follows the fact; one that gets lost changes nothing.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use purelb_core::facts::{
-    AddressOptions, AgentConfig, AgentFacts, AutoInterface, ConfigProblem, GarpConfig, Operator, Requirement,
-    Selector,
+    AddressOptions, AgentConfig, AgentFacts, AutoInterface, CandidacyConfig, ConfigProblem, GarpConfig,
+    Operator, Requirement, Selector,
 };
-use purelb_core::{IfName, ObjectKey};
+use purelb_core::{IfName, ObjectKey, durations};
 use regex::RegexBuilder;
 
 use crate::group::object_key;
-use crate::lbnodeagent::{AddressSpec, GarpSpec, LBNodeAgent, LocalSpec};
+use crate::lbnodeagent::{AddressSpec, CandidacySpec, GarpSpec, LBNodeAgent, LocalSpec};
 
 /// Bounds what a pattern may cost in memory once compiled.
 const PATTERN_BYTES: usize = 1 << 18;
@@ -116,6 +116,7 @@ fn config(local: &LocalSpec) -> Result<AgentConfig, Wrong> {
         auto,
         interfaces,
         dummy,
+        candidacy: candidacy(local.candidacy.as_ref())?,
         garp,
         local_address: address(
             &format!("{at}.localInterface"),
@@ -144,8 +145,36 @@ fn garp(raw: Option<&GarpSpec>) -> Result<GarpConfig, Wrong> {
         count,
         interval: interval.unwrap_or(defaults.interval),
         delay: delay.unwrap_or(defaults.delay),
+        refresh: seldom(&format!("{AT}.refresh"), "off", raw.refresh.as_deref(), None)?,
         verify: raw.verify_before_send,
     })
+}
+
+fn candidacy(raw: Option<&CandidacySpec>) -> Result<CandidacyConfig, Wrong> {
+    let defaults = CandidacyConfig::default();
+    let Some(raw) = raw else { return Ok(defaults) };
+    let at = "spec.local.candidacy.notReadyAfter";
+    let last_after = seldom(at, "never", raw.not_ready_after.as_deref(), defaults.last_after)?;
+    Ok(CandidacyConfig { exclude_label: raw.exclude_label, last_after })
+}
+
+/// What is not to happen often: a refresh that a thousand addresses can afford, a moment of
+/// a kubelet that moves nothing. 0: not at all.
+fn seldom(
+    at: &str,
+    not_at_all: &str,
+    text: Option<&str>,
+    default: Option<Duration>,
+) -> Result<Option<Duration>, Wrong> {
+    const LEAST: Duration = Duration::from_secs(10);
+    const MOST: Duration = Duration::from_secs(24 * 3600);
+    match text.map(durations::parse) {
+        None => Ok(default),
+        Some(Ok(Duration::ZERO)) => Ok(None),
+        Some(Ok(time)) if (LEAST..=MOST).contains(&time) => Ok(Some(time)),
+        Some(Ok(_)) => wrong(at, format!("must be 0 ({not_at_all}) or from 10s to 24h")),
+        Some(Err(error)) => wrong(at, error),
+    }
 }
 
 /// The two spellings of one setting; both may be given if they say the same.
@@ -163,15 +192,13 @@ fn one_of(
             return wrong(&format!("{at}.{ms_name}"), format!("must be from {least} to 5000"));
         }
     };
-    let text = match text.map(parse_duration) {
+    let text = match text.map(durations::parse) {
         None => None,
-        Some(Some(d)) if allowed.contains(&d) => Some(d),
-        Some(Some(_)) => {
+        Some(Ok(d)) if allowed.contains(&d) => Some(d),
+        Some(Ok(_)) => {
             return wrong(&format!("{at}.{text_name}"), format!("must be from {least}ms to 5s"));
         }
-        Some(None) => {
-            return wrong(&format!("{at}.{text_name}"), "must be a duration such as 500ms or 1.5s");
-        }
+        Some(Err(error)) => return wrong(&format!("{at}.{text_name}"), error),
     };
     match (ms, text) {
         (Some(a), Some(b)) if a.as_millis() != b.as_millis() => {
@@ -180,39 +207,6 @@ fn one_of(
         }
         (a, b) => Ok(b.or(a)),
     }
-}
-
-/// `500ms`, `1.5s`, `1s500ms`: what the schema lets through, exactly. Written here
-/// because a general parser multiplies floating point numbers and may panic on a
-/// number that is too large.
-fn parse_duration(text: &str) -> Option<Duration> {
-    const NANOS: u64 = 1_000_000_000;
-    let mut rest = text;
-    let mut total: u64 = 0;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(end);
-        let (unit, tail) = match tail.strip_prefix("ms") {
-            Some(tail) => (NANOS / 1000, tail),
-            None => (NANOS, tail.strip_prefix('s')?),
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        if whole.is_empty() || fraction.is_empty() || !fraction.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        let mut value = whole.parse::<u64>().ok()?.checked_mul(unit)?;
-        let mut place = unit;
-        for digit in fraction.bytes() {
-            place /= 10;
-            value = value.checked_add(u64::from(digit - b'0').checked_mul(place)?)?;
-        }
-        total = total.checked_add(value)?;
-        rest = tail;
-    }
-    Some(Duration::from_nanos(total))
 }
 
 fn address(at: &str, raw: Option<&AddressSpec>, defaults: AddressOptions) -> Result<AddressOptions, Wrong> {

@@ -5,6 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// The object is understood and in use.
 pub const ACCEPTED: &str = "Accepted";
+/// What a provider has given and no Service holds any more is given back.
+pub const SWEPT: &str = "Swept";
 
 /// What is now true of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use purelb_core::facts::{ConfigProblem, GroupFacts, PoolType, RangeFacts};
 use purelb_core::pools::{Aggregation, Group, GroupName, PoolText, Range, RangeError, Rules};
-use purelb_core::{Family, ObjectKey};
+use purelb_core::{Family, ObjectKey, Vip};
 
 use crate::servicegroup::{AddressPool, ExternalSource, NetboxSource, PoolSet, SecretKey, ServiceGroup};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     pub key: ObjectKey,
+    /// Creation time in seconds; only its order counts.
+    pub created: i64,
     pub source: Source,
     pub namespaces: BTreeSet<String>,
     pub namespace_default: bool,
@@ -63,13 +65,27 @@ impl GroupConfig {
         }
     }
 
-    /// The part a node needs.
+    /// The part of the spec that a node needs.
     pub fn facts(&self) -> GroupFacts {
-        let ranges = match &self.source {
-            Source::Ranges(ranges) => ranges.group.ranges().iter().map(range_facts).collect(),
-            Source::Netbox(_) | Source::External(_) => Vec::new(),
+        let (ranges, skip_ipv6_dad) = match &self.source {
+            Source::Ranges(ranges) => {
+                (ranges.group.ranges().iter().map(range_facts).collect(), ranges.skip_ipv6_dad)
+            }
+            Source::Netbox(_) | Source::External(_) => (Vec::new(), false),
         };
-        GroupFacts { name: self.key.name().to_owned(), pool: self.announce(), ranges }
+        GroupFacts {
+            name: self.key.name().to_owned(),
+            created: self.created,
+            pool: self.announce(),
+            ranges,
+            provided: !matches!(self.source, Source::Ranges(_)),
+            aggregation: match &self.source {
+                Source::Netbox(netbox) => netbox.aggregation,
+                Source::Ranges(_) | Source::External(_) => None,
+            },
+            skip_ipv6_dad,
+            retained: BTreeSet::new(),
+        }
     }
 }
 
@@ -78,7 +94,8 @@ fn range_facts(range: &Range) -> RangeFacts {
         Aggregation::Subnet => None,
         Aggregation::Prefix(length) => Some(length),
     };
-    RangeFacts { subnet: range.subnet(), aggregation }
+    let (first, last) = (range.span().first(), range.span().last());
+    RangeFacts { subnet: range.subnet(), first, last, aggregation }
 }
 
 /// Says which field is wrong, with the path a user finds in the object.
@@ -127,8 +144,16 @@ pub fn parse(object: &ServiceGroup, rules: &Rules) -> Result<GroupConfig, Config
         namespaces: spec.namespaces.iter().cloned().collect(),
         namespace_default: spec.namespace_default,
         enforce_namespaces: spec.enforce_namespaces,
+        created,
         key,
     })
+}
+
+/// Held by Services though no range has them any more: the allocator's word, in the
+/// status, which nobody else may write.
+pub fn retained(object: &ServiceGroup) -> BTreeSet<Vip> {
+    let listed = object.status.iter().flat_map(|status| &status.retained);
+    listed.filter_map(|ip| ip.parse().ok()).collect()
 }
 
 /// Objects from the API server have both names; one made by hand may not.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
+use purelb_core::durations;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -58,6 +59,8 @@ pub struct LocalSpec {
     #[serde(default = "default_dummy")]
     pub dummy_interface: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidacy: Option<CandidacySpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub garp_config: Option<GarpSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_config: Option<AddressConfigSpec>,
@@ -69,6 +72,7 @@ impl Default for LocalSpec {
             local_interface: default_interface(),
             interfaces: Vec::new(),
             dummy_interface: default_dummy(),
+            candidacy: None,
             garp_config: None,
             address_config: None,
         }
@@ -83,19 +87,48 @@ fn default_dummy() -> String {
     "kube-lb0".to_owned()
 }
 
+/// What of the Node's state counts in elections.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[x_kube(
+    validation = Rule::new(schema::duration_within("notReadyAfter", "d == duration('0s') || (d >= duration('10s') && d <= duration('24h'))"))
+        .message("notReadyAfter must be 0 (never) or from 10s to 24h")
+        .field_path(".notReadyAfter")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CandidacySpec {
+    /// A Node labelled node.kubernetes.io/exclude-from-external-load-balancers takes part
+    /// in no election.
+    #[serde(default = "yes")]
+    pub exclude_label: bool,
+    /// A Node that is NotReady or NetworkUnavailable for this long ranks behind all others:
+    /// 0 (never) or from 10s to 24h (60s).
+    #[schemars(length(min = 1, max = 16), regex(pattern = durations::PATTERN))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready_after: Option<String>,
+}
+
+impl Default for CandidacySpec {
+    fn default() -> Self {
+        Self { exclude_label: true, not_ready_after: None }
+    }
+}
+
 /// Gratuitous ARP and unsolicited neighbour advertisements.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[x_kube(
-    validation = Rule::new("!has(self.interval) || !self.interval.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || (duration(self.interval) >= duration('100ms') && duration(self.interval) <= duration('5s'))")
+    validation = Rule::new(schema::duration_within("interval", "d >= duration('100ms') && d <= duration('5s')"))
         .message("interval must be from 100ms to 5s")
         .field_path(".interval"),
-    validation = Rule::new("!has(self.initialDelay) || !self.initialDelay.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.initialDelay) <= duration('5s')")
+    validation = Rule::new(schema::duration_within("initialDelay", "d <= duration('5s')"))
         .message("initialDelay must be at most 5s")
         .field_path(".initialDelay"),
-    validation = Rule::new("!(has(self.interval) && has(self.intervalMs)) || !self.interval.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.interval).getMilliseconds() == self.intervalMs")
+    validation = Rule::new(schema::duration_within("refresh", "d == duration('0s') || (d >= duration('10s') && d <= duration('24h'))"))
+        .message("refresh must be 0 (off) or from 10s to 24h")
+        .field_path(".refresh"),
+    validation = Rule::new(schema::duration_within("interval", "!has(self.intervalMs) || d.getMilliseconds() == self.intervalMs"))
         .message("interval and intervalMs say different things; give one of them")
         .field_path(".interval"),
-    validation = Rule::new("!(has(self.initialDelay) && has(self.delayMs)) || !self.initialDelay.matches('^([0-9]+([.][0-9]+)?(ms|s))+$') || duration(self.initialDelay).getMilliseconds() == self.delayMs")
+    validation = Rule::new(schema::duration_within("initialDelay", "!has(self.delayMs) || d.getMilliseconds() == self.delayMs"))
         .message("initialDelay and delayMs say different things; give one of them")
         .field_path(".initialDelay")
 )]
@@ -116,14 +149,19 @@ pub struct GarpSpec {
     #[schemars(range(min = 0, max = 5000))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<i64>,
-    /// The same as intervalMs, as a duration: 500ms, 1.5s.
-    #[schemars(length(min = 1, max = 16), regex(pattern = "^([0-9]+([.][0-9]+)?(ms|s))+$"))]
+    /// The same as intervalMs, as a duration: 500ms, 1.5s; a number alone is seconds.
+    #[schemars(length(min = 1, max = 16), regex(pattern = durations::PATTERN))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
     /// The same as delayMs, as a duration.
-    #[schemars(length(min = 1, max = 16), regex(pattern = "^([0-9]+([.][0-9]+)?(ms|s))+$"))]
+    #[schemars(length(min = 1, max = 16), regex(pattern = durations::PATTERN))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_delay: Option<String>,
+    /// Announce again every so often for as long as the address is held, for switches
+    /// and routers that forget: 0 (off) or from 10s to 24h.
+    #[schemars(length(min = 1, max = 16), regex(pattern = durations::PATTERN))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<String>,
     /// Check before each that the address is still on the interface.
     #[serde(default = "yes")]
     pub verify_before_send: bool,
@@ -138,6 +176,7 @@ impl Default for GarpSpec {
             delay_ms: None,
             interval: None,
             initial_delay: None,
+            refresh: None,
             verify_before_send: true,
         }
     }

@@ -5,7 +5,10 @@
 //! metadata.annotations       purelb.io/subnets           10.0.0.0/24,2001:db8::/64
 //!                            purelb.io/instance          <uuid of this run>
 //!                            purelb.io/draining          2026-01-02T03:04:05Z       (while draining)
+//!                                                        or: excluded               (by the Node's label)
+//!                            purelb.io/rank              first, or: last            (the Node is not well)
 //!                            purelb.io/announced         10.0.0.5,10.0.0.7-10.0.0.9
+//!                            purelb.io/declined          10.0.0.6                   (left to the next in line)
 //!                            purelb.io/control-endpoint  node1.example:7473         (if it listens)
 //! spec                       holderIdentity, leaseDurationSeconds, renewTime
 //! ```
@@ -21,7 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt;
-use purelb_core::facts::LeaseFacts;
+use purelb_core::facts::{LeaseFacts, Rank};
 use purelb_core::io::LeaseContent;
 use purelb_core::pools::Span;
 use purelb_core::{InstanceId, NodeName, Vip};
@@ -38,6 +41,8 @@ pub const MOST_ANNOUNCED: usize = 16_384;
 /// be refused, and with it the renewal. Addresses that do not fit confirm no
 /// handoff: there the deadline decides.
 pub const LONGEST_ANNOUNCED: usize = 128 << 10;
+/// The same for declined addresses; one that does not fit is not declined.
+pub const LONGEST_DECLINED: usize = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LeaseProblem {
@@ -64,7 +69,9 @@ pub fn facts(lease: &Lease) -> Result<LeaseFacts, LeaseProblem> {
         subnets: get(names::SUBNETS).map(decode_subnets).unwrap_or_default(),
         // Whatever it says, whoever wrote it wants no addresses there.
         draining: get(names::DRAINING).map(|t| t.chars().take(64).collect()),
+        rank: get(names::RANK).map(decode_rank),
         announced: get(names::ANNOUNCED).map(decode_announced),
+        declined: get(names::DECLINED).map(decode_announced),
         control_endpoint: get(names::CONTROL_ENDPOINT).filter(|t| is_endpoint(t)).map(str::to_owned),
         node,
     })
@@ -120,7 +127,9 @@ fn body(node: &NodeName, content: &LeaseContent, endpoint: Option<&str>, now: Ti
                 names::SUBNETS: encode_subnets(&content.subnets),
                 names::INSTANCE: content.instance,
                 names::DRAINING: content.draining,
+                names::RANK: encode_rank(content.rank),
                 names::ANNOUNCED: encode_announced(&content.announced),
+                names::DECLINED: encode_declined(&content.declined),
                 names::CONTROL_ENDPOINT: endpoint,
             },
             "ownerReferences": [{
@@ -138,6 +147,19 @@ fn body(node: &NodeName, content: &LeaseContent, endpoint: Option<&str>, now: Ti
             "renewTime": MicroTime(now),
         },
     })
+}
+
+fn encode_rank(rank: Rank) -> &'static str {
+    match rank {
+        Rank::First => "first",
+        Rank::Last => "last",
+    }
+}
+
+/// A word that we do not know is from somebody who knows ranks; all that counts is
+/// whether it says that it is last.
+fn decode_rank(text: &str) -> Rank {
+    if text == "last" { Rank::Last } else { Rank::First }
 }
 
 /// Masked, once each, sorted as text.
@@ -174,6 +196,15 @@ fn subnet(text: &str) -> Option<IpNet> {
 
 /// Addresses in order, three or more in a row as `from-to`.
 pub fn encode_announced(vips: &BTreeSet<Vip>) -> String {
+    encode_vips(vips, LONGEST_ANNOUNCED)
+}
+
+/// In the same words; [`decode_announced`] reads both.
+pub fn encode_declined(vips: &BTreeSet<Vip>) -> String {
+    encode_vips(vips, LONGEST_DECLINED)
+}
+
+fn encode_vips(vips: &BTreeSet<Vip>, longest: usize) -> String {
     let mut runs: Vec<(Vip, Vip)> = Vec::new();
     for vip in vips.iter().copied() {
         match runs.last_mut() {
@@ -190,7 +221,7 @@ pub fn encode_announced(vips: &BTreeSet<Vip>) -> String {
         } else {
             format!("{first}-{last}")
         };
-        if text.len() + entry.len() + 1 > LONGEST_ANNOUNCED {
+        if text.len() + entry.len() + 1 > longest {
             break;
         }
         if !text.is_empty() {

@@ -14,6 +14,8 @@ pub const SUBNETS: &str = "purelb.io/subnets";
 pub const INSTANCE: &str = "purelb.io/instance";
 pub const DRAINING: &str = "purelb.io/draining";
 pub const ANNOUNCED: &str = "purelb.io/announced";
+pub const DECLINED: &str = "purelb.io/declined";
+pub const RANK: &str = "purelb.io/rank";
 pub const CONTROL_ENDPOINT: &str = "purelb.io/control-endpoint";
 
 /// On Services, by users.
@@ -36,10 +38,16 @@ pub const POOL_TYPE: &str = "purelb.io/pool-type";
 pub const POOL_TYPE_LOCAL: &str = "local";
 pub const POOL_TYPE_REMOTE: &str = "remote";
 pub const SKIP_IPV6_DAD: &str = "purelb.io/skip-ipv6-dad";
+/// On Services without an address when a new leader of the allocators took over.
+pub const TAKEN_OVER: &str = "purelb.io/taken-over-by";
 
 /// On Services, by the daemons.
 pub const ANNOUNCING_IPV4: &str = "purelb.io/announcing-IPv4";
 pub const ANNOUNCING_IPV6: &str = "purelb.io/announcing-IPv6";
+
+/// On ServiceGroups and LBNodeAgents that `purelbctl migrate` made: namespace and name of
+/// the v1 object.
+pub const MIGRATED_FROM: &str = "purelb.io/migrated-from";
 
 /// The slot annotation for addresses of this family.
 pub fn announcing(family: Family) -> &'static str {

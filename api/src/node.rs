@@ -1,10 +1,10 @@
 //! Nodes: labels for selectors, the UID for the Lease's owner, the word of an
-//! administrator that a machine is down.
+//! administrator that a machine is down or to be left alone, and whether it is well.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use purelb_core::NodeName;
-use purelb_core::facts::NodeFacts;
+use purelb_core::facts::{Impairment, NodeFacts};
 
 use crate::names;
 
@@ -15,7 +15,22 @@ pub fn facts(node: &Node) -> Option<NodeFacts> {
         uid: node.uid().unwrap_or_default(),
         labels: node.labels().clone(),
         out_of_service: taints.is_some_and(|t| t.iter().any(|t| t.key == names::TAINT_OUT_OF_SERVICE)),
+        // As in Kubernetes, whatever its value.
+        excluded: node.labels().contains_key(names::LABEL_EXCLUDE),
+        impaired: impaired(node),
     })
+}
+
+/// A condition that is not there says nothing: a Node may be new.
+fn impaired(node: &Node) -> Option<Impairment> {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let says = |kind: &str, of: &dyn Fn(&str) -> bool| {
+        conditions.is_some_and(|all| all.iter().any(|c| c.type_ == kind && of(&c.status)))
+    };
+    if says("Ready", &|status| status != "True") {
+        return Some(Impairment::NotReady);
+    }
+    says("NetworkUnavailable", &|status| status == "True").then_some(Impairment::NetworkUnavailable)
 }
 
 #[cfg(test)]
@@ -36,5 +51,31 @@ mod tests {
         assert!(read.out_of_service);
         node.spec = None;
         assert!(!facts(&node).unwrap().out_of_service);
+    }
+
+    #[test]
+    fn sees_the_label_and_the_conditions() {
+        let read = |labels: serde_json::Value, conditions: serde_json::Value| {
+            let node =
+                json!({"metadata": {"name": "n", "labels": labels}, "status": {"conditions": conditions}});
+            facts(&serde_json::from_value(node).unwrap()).unwrap()
+        };
+        let plain = read(json!({}), json!([]));
+        assert!(!plain.excluded && plain.impaired.is_none(), "a new Node has neither");
+        for value in ["", "true", "false"] {
+            let label = json!({"node.kubernetes.io/exclude-from-external-load-balancers": value});
+            assert!(read(label, json!([])).excluded, "{value:?}");
+        }
+        let is = |kind: &str, status: &str| json!([{"type": "MemoryPressure", "status": "True"}, {"type": kind, "status": status}]);
+        for (kind, status, impaired) in [
+            ("Ready", "True", None),
+            ("Ready", "False", Some(Impairment::NotReady)),
+            ("Ready", "Unknown", Some(Impairment::NotReady)),
+            ("NetworkUnavailable", "False", None),
+            ("NetworkUnavailable", "Unknown", None),
+            ("NetworkUnavailable", "True", Some(Impairment::NetworkUnavailable)),
+        ] {
+            assert_eq!(read(json!({}), is(kind, status)).impaired, impaired, "{kind} {status}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! Every list and string has an upper bound: the API server refuses rules whose
 //! cost it cannot bound, and a daemon should not have to read a book.
 
-use purelb_core::Family;
+use purelb_core::{Family, durations};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -12,6 +12,8 @@ use crate::servicegroup::AddressPool;
 
 /// Ranges of one family in one group.
 pub(crate) const MOST_RANGES: usize = 128;
+/// A spec as text: all the ranges there may be, and a good many namespaces.
+pub(crate) const LONGEST_SPEC: usize = 128 << 10;
 /// Two IPv6 addresses in full and a dash fit.
 pub(crate) const LONGEST_POOL: usize = 96;
 
@@ -21,6 +23,16 @@ fn rule(field: &str, rule: &str, message: &str) -> Value {
         value["fieldPath"] = json!(field);
     }
     value
+}
+
+/// A rule about an optional field that holds a duration, `d` in the rule. True where the
+/// field is not there, or where its pattern already says what is wrong.
+pub(crate) fn duration_within(field: &str, rule: &str) -> String {
+    let pattern = durations::PATTERN;
+    format!(
+        "!has(self.{field}) || !self.{field}.matches('{pattern}') || \
+         [duration(self.{field}.matches('^[0-9.]+$') ? self.{field} + 's' : self.{field})].all(d, {rule})"
+    )
 }
 
 /// Rules of one AddressPool. Each is true when an earlier one already says what is

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use purelb_core::facts::{PoolType, ServiceFacts, Slot};
+use purelb_core::facts::{ServiceFacts, Slot};
 use purelb_core::{Family, ObjectKey, Vip};
 
 use crate::{names, slots};
@@ -22,6 +22,12 @@ impl Default for Classes {
     fn default() -> Self {
         Self { class: names::DEFAULT_CLASS.to_owned(), default_announcer: true }
     }
+}
+
+/// What the environment variable `DEFAULT_ANNOUNCER` says about Services that name no
+/// class, the same in every program: they are ours if it names us.
+pub fn names_us(default_announcer: &str) -> bool {
+    default_announcer.trim().eq_ignore_ascii_case(names::BRAND)
 }
 
 impl Classes {
@@ -51,14 +57,9 @@ pub fn facts(service: &Service, classes: &Classes) -> Option<ServiceFacts> {
     Some(ServiceFacts {
         key,
         vips: addresses(service).collect(),
-        pool: match get(names::POOL_TYPE) {
-            Some(names::POOL_TYPE_REMOTE) => PoolType::Remote,
-            _ => PoolType::Local,
-        },
         group: get(names::ALLOCATED_FROM).map(str::to_owned),
         only_local_endpoints: spec.external_traffic_policy.as_deref() == Some("Local"),
         prefer_endpoints: get(names::NODE_AFFINITY) == Some(names::AFFINITY_SERVICE_ENDPOINTS),
-        skip_ipv6_dad: get(names::SKIP_IPV6_DAD) == Some("true"),
         slots: announcing(annotations),
     })
 }

@@ -132,6 +132,20 @@ pub struct AddressPool {
     pub aggregation: String,
 }
 
+impl ServiceGroup {
+    /// What [`ServiceGroupStatus::last_good`] is to say of the present spec. `None`: it is
+    /// longer than any spec of use.
+    pub fn spec_text(&self) -> Option<String> {
+        serde_json::to_string(&self.spec).ok().filter(|text| text.len() <= schema::LONGEST_SPEC)
+    }
+
+    /// The object as it was when it was last right, if its status knows.
+    pub fn last_good(&self) -> Option<Self> {
+        let text = self.status.as_ref()?.last_good.as_deref()?;
+        Some(Self { spec: serde_json::from_str(text).ok()?, ..self.clone() })
+    }
+}
+
 pub(crate) fn default_aggregation() -> String {
     "default".to_owned()
 }
@@ -154,7 +168,8 @@ pub struct NetboxSource {
     /// Tenant whose addresses are ours.
     #[schemars(length(min = 1, max = 256))]
     pub tenant: String,
-    /// Prefix length of the address on the dummy interface: `default` or `/n`.
+    /// Prefix length of the address on the dummy interface: `default` or `/n`. Up to /32 it is
+    /// that of IPv4 addresses, from /33 on that of IPv6 addresses.
     #[schemars(length(min = 2, max = 8))]
     #[serde(default = "default_aggregation")]
     pub aggregation: String,
@@ -222,6 +237,10 @@ pub struct ServiceGroupStatus {
     /// The ranges in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    /// Addresses that Services keep although no range of the group has them any more:
+    /// nodes go on serving these, and no others, outside the ranges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retained: Vec<String>,
     /// IPv4 addresses given to Services.
     #[serde(rename = "allocatedIPv4", default, skip_serializing_if = "Option::is_none")]
     pub allocated_ipv4: Option<i64>,
@@ -234,6 +253,11 @@ pub struct ServiceGroupStatus {
     /// IPv6 addresses left, at most 2^63-1; absent if unknown.
     #[serde(rename = "availableIPv6", default, skip_serializing_if = "Option::is_none")]
     pub available_ipv6: Option<i64>,
+    /// The spec as it was when it was last right, as JSON. In use while the present one
+    /// is wrong, also by an allocator that starts then.
+    #[schemars(length(max = schema::LONGEST_SPEC))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_good: Option<String>,
     /// Whether the group is in use, and why not.
     #[schemars(schema_with = "schema::conditions")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

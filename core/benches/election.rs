@@ -5,12 +5,14 @@
 //! same SHA-256, and every winner compared here is asserted to be the same.
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use purelb_core::election::{Candidacy, Election, Ranked, Restriction, score};
+use purelb_core::facts::Rank;
 use purelb_core::{NodeName, Vip};
 
 /// How often each kind of lease change is measured.
@@ -45,7 +47,8 @@ const LONG: Shape = Shape {
 
 fn candidacy(text: &str) -> Candidacy {
     let parse = |net: &str| net.parse::<IpNet>().expect("a prefix");
-    Candidacy { subnets: text.split(',').map(parse).collect(), eligible: true }
+    let subnets = text.split(',').map(parse).collect();
+    Candidacy { subnets, eligible: true, declined: Default::default(), rank: Rank::First }
 }
 
 fn name(text: &str) -> NodeName {

@@ -3,6 +3,7 @@
 //! sorted by a comparator that hashes both sides.
 
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -34,6 +35,8 @@ fn lease(n: usize, renewal: u64, draining: bool) -> LeaseFacts {
         subnets: BTreeSet::from([SUBNET.parse().expect("a prefix")]),
         draining: draining.then(|| "2026-01-01T00:00:00Z".to_owned()),
         announced: Some(BTreeSet::new()),
+        declined: Some(BTreeSet::new()),
+        rank: Some(Rank::First),
         control_endpoint: None,
     }
 }
@@ -42,11 +45,9 @@ fn service(n: usize) -> ServiceFacts {
     ServiceFacts {
         key: ObjectKey::of("bench", &format!("service-{n}")).expect("a key"),
         vips: BTreeSet::from([vip(n)]),
-        pool: PoolType::Local,
         group: None,
         only_local_endpoints: false,
         prefer_endpoints: false,
-        skip_ipv6_dad: false,
         slots: BTreeMap::new(),
     }
 }
@@ -69,19 +70,35 @@ fn started(nodes: usize) -> (Engine, Mono) {
     };
     let name = IfName::new("eth0").expect("a name");
     let dump = KernelDump {
-        links: vec![LinkFacts { index: eth0, name, loopback: false, up: true, carrier: true }],
+        links: vec![LinkFacts {
+            index: eth0,
+            name,
+            loopback: false,
+            up: true,
+            carrier: true,
+            mac: None,
+            ours: false,
+        }],
         addresses: vec![address],
-        default_routes: vec![DefaultRoute { family: Family::V4, metric: 0, index: eth0 }],
+        default_routes: vec![DefaultRoute { family: Family::V4, metric: 0, index: eth0, gateway: None }],
     };
-    let facts =
-        |n| NodeFacts { name: node(n), uid: n.to_string(), labels: BTreeMap::new(), out_of_service: false };
+    let facts = |n| NodeFacts {
+        name: node(n),
+        uid: n.to_string(),
+        labels: BTreeMap::new(),
+        out_of_service: false,
+        excluded: false,
+        impaired: None,
+    };
     let agent = AgentFacts {
         key: ObjectKey::of("purelb-system", "default").expect("a key"),
         selector: Selector::default(),
         config: Ok(AgentConfig::default()),
     };
+    let ranges = vec![RangeFacts::whole(SUBNET.parse().expect("a prefix"), None)];
+    let group = GroupFacts::of_ranges("default", PoolType::Local, ranges);
     let inputs = [
-        Input::Groups(Update::All(vec![])),
+        Input::Groups(Update::All(vec![group])),
         Input::Endpoints(Update::All(vec![])),
         Input::Agents(Update::All(vec![agent])),
         Input::Nodes(Update::All((0..nodes).map(facts).collect())),

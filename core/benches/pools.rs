@@ -6,6 +6,7 @@
 //! owners, groups or sharing, so it wins where there is nothing to walk past.
 
 #![allow(clippy::print_stdout, reason = "the table is the bench's result")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -90,6 +91,7 @@ impl Bench {
             group: &self.group,
             families: Families::One(self.family),
             explicit: &[],
+            leaves: &[],
             terms: Terms::alone(),
             pick: Pick::FirstFit,
         };

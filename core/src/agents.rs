@@ -11,6 +11,8 @@ use crate::io::Update;
 #[derive(Clone, Debug, Default)]
 pub struct Agents {
     objects: BTreeMap<ObjectKey, AgentFacts>,
+    /// Before that, that there is none says nothing.
+    listed: bool,
     /// The configuration in force, and the object it came from.
     current: Option<AgentConfig>,
     standing: Standing,
@@ -21,6 +23,8 @@ pub struct Agents {
 pub enum Standing {
     #[default]
     NotSelected,
+    /// There is no object at all: a node takes part with the defaults.
+    Defaults,
     Configured,
     /// The object for this node is bad; an earlier good configuration may be in force.
     Rejected(ConfigProblem),
@@ -29,7 +33,10 @@ pub enum Standing {
 impl Agents {
     pub fn update(&mut self, update: Update<AgentFacts, ObjectKey>) {
         match update {
-            Update::All(all) => self.objects = all.into_iter().map(|a| (a.key.clone(), a)).collect(),
+            Update::All(all) => {
+                self.listed = true;
+                self.objects = all.into_iter().map(|a| (a.key.clone(), a)).collect();
+            }
             Update::Set(agent) => {
                 self.objects.insert(agent.key.clone(), agent);
             }
@@ -39,13 +46,18 @@ impl Agents {
         }
     }
 
-    /// Decides anew. A specific selector beats a catch-all; then the object's name.
+    /// Decides anew. A specific selector beats a catch-all; then the object's name. Where
+    /// nobody wrote an object, nobody means to keep a node out.
     pub fn decide(&mut self, node: Option<&NodeFacts>) {
         let chosen = node.and_then(|node| {
             let matching = self.objects.values().filter(|a| a.selector.matches(&node.labels));
             matching.min_by_key(|a| (a.selector.is_catch_all(), a.key.clone()))
         });
         match chosen.map(|a| &a.config) {
+            None if self.listed && self.objects.is_empty() && node.is_some() => {
+                self.current = Some(AgentConfig::default());
+                self.standing = Standing::Defaults;
+            }
             None => {
                 self.current = None;
                 self.standing = Standing::NotSelected;

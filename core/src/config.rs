@@ -12,10 +12,25 @@ use crate::ids::{IfName, InstanceId, NodeName};
 /// for minutes: peers count at most this much, so a holder may not ask for more.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(300);
 
-/// The kernel's lifetimes are whole seconds and end late by up to this much, as
-/// measured over hundreds of expiries of short lifetimes. The gap between renew
-/// deadline and duration must hold it, or a peer could claim first (R3).
-pub const KERNEL_LATENESS: Duration = Duration::from_millis(1500);
+/// The kernel's lifetimes end late: its work on them is rounded to whole seconds, and
+/// its timers are the coarser the further ahead they are set, by an eighth at worst. The
+/// gap between renew deadline and duration must hold that, or a peer could claim first
+/// (R3). What was measured stands in `docs/benchmarks.md`.
+pub fn kernel_lateness(lifetime: Duration) -> Duration {
+    Duration::from_millis(1500) + lifetime / 8
+}
+
+/// The longest lifetime, in steps that one can write down, that a Lease of this
+/// duration has room for.
+fn longest_lifetime(duration: Duration) -> Duration {
+    let room = duration.saturating_sub(kernel_lateness(Duration::ZERO)) * 8 / 9;
+    Duration::from_millis(u64::try_from(room.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
+}
+
+fn shortest_duration(deadline: Duration) -> Duration {
+    let room = deadline + kernel_lateness(deadline);
+    Duration::from_secs(room.as_secs() + u64::from(room.subsec_nanos() > 0))
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineConfig {
@@ -65,7 +80,8 @@ pub enum FencePolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoffTimes {
-    /// The old owner waits for the new one's word this long at most.
+    /// The old owner waits for the new one's word this long, from that one's next sign of
+    /// life on; see `handoff`.
     pub deadline: Duration,
     /// After the word it keeps the address this much longer: frames in flight,
     /// clients that asked while both answered.
@@ -107,8 +123,12 @@ pub enum TimersError {
     #[error("the renew deadline {deadline:?} must be longer than the retry period {retry:?}")]
     DeadlineTooShort { deadline: Duration, retry: Duration },
     #[error(
-        "the lease duration {duration:?} must exceed the renew deadline {deadline:?} by at least {KERNEL_LATENESS:?}, \
-         so that the kernel has removed an address before another node may claim it"
+        "the lease duration {duration:?} must exceed the renew deadline {deadline:?} by at least {:?}: the kernel, \
+         which may be that late, has to remove an address before another node may claim it. Set the renew deadline \
+         to {:?} at most, or the duration to {:?} at least",
+        kernel_lateness(*deadline),
+        longest_lifetime(*duration),
+        shortest_duration(*deadline)
     )]
     NoMargin { duration: Duration, deadline: Duration },
     #[error(
@@ -132,7 +152,7 @@ impl Timers {
         if deadline <= retry {
             return Err(TimersError::DeadlineTooShort { deadline, retry });
         }
-        if duration < deadline + KERNEL_LATENESS {
+        if duration < deadline + kernel_lateness(deadline) {
             return Err(TimersError::NoMargin { duration, deadline });
         }
         // Kernel lifetimes are floored to whole seconds: less room than this and a
@@ -171,7 +191,36 @@ mod tests {
     fn the_defaults_are_valid() {
         Timers::default().checked().unwrap();
         timers(5, 3, 1).checked().unwrap();
+        timers(60, 40, 10).checked().unwrap();
         timers(300, 200, 10).checked().unwrap();
+    }
+
+    /// The longer a lifetime, the later the kernel may end it.
+    #[test]
+    fn the_margin_grows_with_the_deadline() {
+        let refused = |duration, deadline| {
+            let error = timers(duration, deadline, 1).checked().unwrap_err();
+            assert!(matches!(error, TimersError::NoMargin { .. }), "{error}");
+            error.to_string()
+        };
+        let words = refused(10, 8);
+        assert!(words.contains("at least 2.5s"), "{words}");
+        assert!(
+            words.contains("deadline to 7.5s at most") && words.contains("duration to 11s at least"),
+            "{words}"
+        );
+        refused(60, 55);
+        refused(300, 290);
+        for duration in 5..=300 {
+            let timers = Timers {
+                duration: Duration::from_secs(duration),
+                renew_deadline: longest_lifetime(Duration::from_secs(duration)),
+                retry_period: Duration::from_secs(1),
+            };
+            timers.checked().unwrap_or_else(|e| panic!("what we advise is refused: {e}"));
+            let advised = Timers { duration: shortest_duration(timers.renew_deadline), ..timers };
+            advised.checked().unwrap_or_else(|e| panic!("what we advise is refused: {e}"));
+        }
     }
 
     #[test]

@@ -4,12 +4,15 @@
 //! what was seen, never what to do about it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Family, IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
+pub use crate::rank::Rank;
 
 /// What a node's Lease said when we saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +31,16 @@ pub struct LeaseFacts {
     pub draining: Option<String>,
     /// What the holder has and has announced. `None`: it does not know handoffs.
     pub announced: Option<BTreeSet<Vip>>,
+    /// What the holder cannot put on its interfaces and leaves to the next in line.
+    /// `None`: it does not know that others may do so.
+    pub declined: Option<BTreeSet<Vip>>,
+    /// Where the holder ranks itself. `None`: it does not know ranks.
+    pub rank: Option<Rank>,
     pub control_endpoint: Option<String>,
 }
+
+/// The `draining` of a Lease whose holder is out by the label on its Node.
+pub const EXCLUDED: &str = "excluded";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
@@ -39,6 +50,26 @@ pub struct NodeFacts {
     /// Tainted `node.kubernetes.io/out-of-service`: an administrator vouches that
     /// the machine is down.
     pub out_of_service: bool,
+    /// Labelled `node.kubernetes.io/exclude-from-external-load-balancers`.
+    pub excluded: bool,
+    /// What the cluster holds against it, if anything.
+    pub impaired: Option<Impairment>,
+}
+
+/// Why the cluster thinks that a node does not serve as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Impairment {
+    NotReady,
+    NetworkUnavailable,
+}
+
+impl fmt::Display for Impairment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotReady => "NotReady",
+            Self::NetworkUnavailable => "NetworkUnavailable",
+        })
+    }
 }
 
 /// How a pool's addresses reach the world.
@@ -55,14 +86,13 @@ pub enum PoolType {
 pub struct ServiceFacts {
     pub key: ObjectKey,
     pub vips: BTreeSet<Vip>,
-    pub pool: PoolType,
-    /// The ServiceGroup the addresses came from.
+    /// The ServiceGroup the addresses came from, by the Service's own words: whoever may
+    /// edit the Service can write it, so it decides nothing that a group can say itself.
     pub group: Option<String>,
     /// `externalTrafficPolicy: Local`.
     pub only_local_endpoints: bool,
     /// `purelb.io/node-affinity: service-endpoints`.
     pub prefer_endpoints: bool,
-    pub skip_ipv6_dad: bool,
     /// The announcing slots now on the object.
     pub slots: BTreeMap<Vip, Slot>,
 }
@@ -88,15 +118,50 @@ pub struct EndpointFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupFacts {
     pub name: String,
+    /// Creation time in seconds; only its order counts.
+    pub created: i64,
     pub pool: PoolType,
     pub ranges: Vec<RangeFacts>,
+    /// Somebody else keeps its book of addresses: it has no ranges here.
+    pub provided: bool,
+    /// Prefix length of what such a book gives; `None` = that of one address.
+    pub aggregation: Option<u8>,
+    pub skip_ipv6_dad: bool,
+    /// Outside its ranges, and still held by Services: what the allocator says of it.
+    pub retained: BTreeSet<Vip>,
 }
 
+impl GroupFacts {
+    /// A group of ranges, as it is without any option.
+    pub fn of_ranges(name: &str, pool: PoolType, ranges: Vec<RangeFacts>) -> Self {
+        Self {
+            name: name.to_owned(),
+            created: 0,
+            pool,
+            ranges,
+            provided: false,
+            aggregation: None,
+            skip_ipv6_dad: false,
+            retained: BTreeSet::new(),
+        }
+    }
+}
+
+/// Addresses from `first` to `last`, in a subnet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeFacts {
     pub subnet: IpNet,
+    pub first: IpAddr,
+    pub last: IpAddr,
     /// Prefix length to put on the interface; `None` = `default`.
     pub aggregation: Option<u8>,
+}
+
+impl RangeFacts {
+    /// All of a subnet.
+    pub fn whole(subnet: IpNet, aggregation: Option<u8>) -> Self {
+        Self { subnet, first: subnet.network(), last: subnet.broadcast(), aggregation }
+    }
 }
 
 /// One LBNodeAgent object, parsed or refused.
@@ -122,6 +187,7 @@ pub struct AgentConfig {
     /// Interfaces by exact name, in addition.
     pub interfaces: BTreeSet<IfName>,
     pub dummy: IfName,
+    pub candidacy: CandidacyConfig,
     pub garp: GarpConfig,
     pub local_address: AddressOptions,
     pub dummy_address: AddressOptions,
@@ -133,10 +199,26 @@ impl Default for AgentConfig {
             auto: AutoInterface::DefaultRoute,
             interfaces: BTreeSet::new(),
             dummy: IfName::new("kube-lb0").expect("a valid interface name"),
+            candidacy: CandidacyConfig::default(),
             garp: GarpConfig::default(),
             local_address: AddressOptions { valid: Some(300), preferred: None, no_prefix_route: true },
             dummy_address: AddressOptions { valid: None, preferred: None, no_prefix_route: false },
         }
+    }
+}
+
+/// What of the Node's state the node heeds in elections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CandidacyConfig {
+    /// The label that keeps load balancers off a node ends its candidacy.
+    pub exclude_label: bool,
+    /// Impaired for this long, it ranks last. `None`: never.
+    pub last_after: Option<Duration>,
+}
+
+impl Default for CandidacyConfig {
+    fn default() -> Self {
+        Self { exclude_label: true, last_after: Some(Duration::from_secs(60)) }
     }
 }
 
@@ -163,6 +245,8 @@ pub struct GarpConfig {
     pub delay: Duration,
     pub count: u32,
     pub interval: Duration,
+    /// Again every so often, for as long as we hold it.
+    pub refresh: Option<Duration>,
     /// Check before each repeat that the address is still ours.
     pub verify: bool,
 }
@@ -174,6 +258,7 @@ impl Default for GarpConfig {
             delay: Duration::ZERO,
             count: 3,
             interval: Duration::from_millis(500),
+            refresh: None,
             verify: true,
         }
     }
@@ -236,6 +321,10 @@ pub struct LinkFacts {
     pub up: bool,
     /// The other end is there (`LOWER_UP`).
     pub carrier: bool,
+    /// The hardware address that others know our addresses by.
+    pub mac: Option<[u8; 6]>,
+    /// We made it, this run or an earlier one: for addresses of remote pools.
+    pub ours: bool,
 }
 
 impl LinkFacts {
@@ -272,6 +361,8 @@ pub struct DefaultRoute {
     pub family: Family,
     pub metric: u32,
     pub index: IfIndex,
+    /// Where it leads; `None`: straight onto the link.
+    pub gateway: Option<IpAddr>,
 }
 
 #[cfg(test)]

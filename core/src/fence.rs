@@ -5,11 +5,13 @@
 //!   ─────┬──────────────┬────────────────┬──────────────────────────┬─────▶
 //!        │              │                │ we withdraw              │ at the earliest,
 //!        │              │                │ kernel lifetimes end     │ a peer may claim
-//!        └── counted from here           └── (late by KERNEL_LATENESS at most)
+//!        └── counted from here           └── (late by `kernel_lateness` at most)
 //! ```
 //!
 //! Peers count from when they saw the change, which cannot be before we sent it. So
 //! counting from the sending is always the shorter of the two.
+
+use std::time::Duration;
 
 use crate::config::{FencePolicy, Timers};
 use crate::reason::FenceCause;
@@ -61,9 +63,10 @@ impl Fence {
 
     /// The latest moment until which an address may live in the kernel. The same
     /// moment as the deadline: the kernel's lateness fits between it and the
-    /// duration (checked with the timers).
-    pub fn kernel_until(&self) -> Option<Mono> {
-        self.deadline()
+    /// duration (checked with the timers). Lifetimes are whole seconds: `None` if not a
+    /// single one is left.
+    pub fn kernel_until(&self, now: Mono) -> Option<Mono> {
+        self.deadline().filter(|until| now.until(*until) >= Duration::from_secs(1))
     }
 
     /// `None`: healthy.
@@ -80,12 +83,10 @@ impl Fence {
         }
     }
 
-    /// Whole seconds an address may be given now: floored, since a lifetime that
-    /// ends a moment early costs nothing and one that ends late may cost a second
-    /// owner. `None`: not a single one is left.
-    pub fn kernel_seconds(&self, now: Mono) -> Option<u32> {
-        let left = now.until(self.kernel_until()?).as_secs();
-        u32::try_from(left).ok().filter(|s| *s > 0)
+    /// Since when the last renewal is too long ago; `None`: it is not, or was lost
+    /// for another reason.
+    pub fn ran_out(&self, now: Mono) -> Option<Mono> {
+        self.deadline().filter(|deadline| self.lost.is_none() && now >= *deadline)
     }
 }
 

@@ -12,8 +12,9 @@
 //!   withdraws, says so in its Lease ──────────▶ announces once more
 //! ```
 //!
-//! A crash of either side needs no state here: a dead new owner never confirms and the
-//! deadline decides; a dead old owner's address is removed by its kernel.
+//! A crash of either side needs no state here: a dead new owner is not heard of, so that
+//! the deadline does not run, and its Lease expires; a dead old owner's address is removed
+//! by its kernel.
 
 use crate::config::HandoffTimes;
 use crate::ids::NodeName;
@@ -27,7 +28,10 @@ enum State {
     Giving {
         to: NodeName,
         since: Mono,
-        /// Runs only once the others can know that they are to take over.
+        /// Since when it is this node that shall have it.
+        asked: Mono,
+        /// Runs only once that node can know that it is to take over, and has shown
+        /// since that it lives: a dead one would never take it.
         deadline: Option<Mono>,
     },
     Lingering {
@@ -60,6 +64,9 @@ pub struct View<'a> {
     /// The others know why we give it up: what makes us lose is in our Lease, or was
     /// theirs to begin with.
     pub published: bool,
+    /// When the node that should have it last showed that it lives; `None` if we have not
+    /// heard of it, or its Lease is gone.
+    pub heard: Option<Mono>,
     /// Does that node live, and list the address in its Lease?
     pub announces: &'a dyn Fn(&NodeName) -> bool,
 }
@@ -98,22 +105,31 @@ impl Handoff {
             Verdict::Peer(_) if !view.held => return self.settle(State::Out, Stance::Absent),
             Verdict::Peer(to) => to,
         };
-        let fresh = view.published.then(|| view.now + times.deadline);
+        let runs = |asked: Mono| view.published && view.heard.is_some_and(|at| at >= asked);
+        let give = |since, asked, deadline: Option<Mono>| {
+            let deadline = deadline.or_else(|| runs(asked).then(|| view.now + times.deadline));
+            State::Giving {
+                to: to.clone(),
+                since,
+                asked,
+                deadline: deadline.filter(|_| view.heard.is_some()),
+            }
+        };
         let next = match std::mem::take(&mut self.state) {
             // What we hold although we never won it is an adopted leftover: given
             // like anything else, since the winner may not have it yet.
-            State::Out | State::Holding => State::Giving { to: to.clone(), since: view.now, deadline: fresh },
+            State::Out | State::Holding => give(view.now, view.now, None),
             State::LettingGo => return self.settle(State::LettingGo, Stance::Absent),
-            State::Giving { to: earlier, since, deadline } if earlier == *to => {
-                State::Giving { to: earlier, since, deadline: deadline.or(fresh) }
+            State::Giving { to: earlier, since, asked, deadline } if earlier == *to => {
+                give(since, asked, deadline)
             }
             // The successor changed midway: the new one gets its full time.
-            State::Giving { since, .. } => State::Giving { to: to.clone(), since, deadline: fresh },
+            State::Giving { since, .. } => give(since, view.now, None),
             State::Lingering { to: earlier, until } if (view.announces)(&earlier) => {
                 State::Lingering { to: earlier, until }
             }
             // The one that confirmed is gone before we let go.
-            State::Lingering { .. } => State::Giving { to: to.clone(), since: view.now, deadline: fresh },
+            State::Lingering { .. } => give(view.now, view.now, None),
         };
         match next {
             State::Giving { to, .. } if (view.announces)(&to) => {
@@ -142,6 +158,14 @@ impl Handoff {
         match &self.state {
             State::Giving { to, .. } | State::Lingering { to, .. } => Some(to),
             State::Out | State::Holding | State::LettingGo => None,
+        }
+    }
+
+    /// The node that must show that it lives, or know of it, before the deadline runs.
+    pub fn waits_for(&self) -> Option<&NodeName> {
+        match &self.state {
+            State::Giving { to, deadline: None, .. } => Some(to),
+            _ => None,
         }
     }
 

@@ -14,16 +14,18 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::facts::{
     AddrFacts, AgentFacts, ConfigProblem, DefaultRoute, EndpointFacts, GroupFacts, LeaseFacts, LinkFacts,
     NodeFacts, ServiceFacts,
 };
 use crate::ids::{IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
+use crate::rank::Rank;
 use crate::time::Mono;
 
 /// Where facts come from. Nothing is decided until each was listed once (R5).
@@ -201,6 +203,9 @@ pub enum Effect {
         vip: Vip,
         index: IfIndex,
         interface: IfName,
+        /// Not later than this: a process that was stopped meanwhile would call clients to
+        /// an address that another node has by now. Who is late answers with an error.
+        until: Mono,
     },
     /// Put our slot on the Service, merging with the slots of others.
     WriteSlot {
@@ -208,9 +213,17 @@ pub enum Effect {
         vip: Vip,
         interface: IfName,
     },
+    /// Take that node's slot for the address off the Service; another's stays.
+    ClearSlot {
+        service: ObjectKey,
+        vip: Vip,
+        node: NodeName,
+    },
     Event(Event),
     /// Our view is suspect: list this source again and feed it as one replacement.
     Relist(Source),
+    /// The process ends, and the kernel would not let go of these: said before `Exit`.
+    LeftBehind(Vec<IpNet>),
     /// All is withdrawn and confirmed, or left as told: the process may end.
     Exit,
 }
@@ -240,9 +253,21 @@ pub struct LeaseContent {
     pub duration: Duration,
     pub subnets: BTreeSet<IpNet>,
     pub draining: Option<String>,
-    pub announced: BTreeSet<Vip>,
+    pub rank: Rank,
+    #[serde(serialize_with = "write_shared", deserialize_with = "read_shared")]
+    pub announced: Arc<BTreeSet<Vip>>,
+    /// Left to the next in line, since we cannot have them.
+    pub declined: BTreeSet<Vip>,
     /// UID of our Node, for the owner reference.
     pub node_uid: String,
+}
+
+fn write_shared<S: Serializer>(set: &BTreeSet<Vip>, to: S) -> Result<S::Ok, S::Error> {
+    set.serialize(to)
+}
+
+fn read_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<BTreeSet<Vip>>, D::Error> {
+    BTreeSet::deserialize(from).map(Arc::new)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,11 +293,37 @@ pub enum Op {
 pub struct AddressSpec {
     pub index: IfIndex,
     pub net: IpNet,
-    /// Whole seconds; `None` = for ever.
+    /// The moment at which it has to be gone by itself (R3): the fence does not move
+    /// while the change waits for its turn. `None` = it is not fenced.
+    pub until: Option<Mono>,
+    /// Whole seconds from when the kernel hears of it; `None` = for ever.
     pub valid: Option<u32>,
     pub preferred: Option<u32>,
     pub no_prefix_route: bool,
     pub no_dad: bool,
+}
+
+/// What the kernel is told: whole seconds from now on, `None` = for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    pub valid: Option<u32>,
+    pub preferred: Option<u32>,
+}
+
+impl AddressSpec {
+    /// The lifetimes for a kernel that hears of the address at `now`. Floored: a
+    /// lifetime that ends a moment early costs nothing, and one that ends late may cost
+    /// a second owner. `None`: not a single second is left, so it may not be put there.
+    pub fn lifetimes(&self, now: Mono) -> Option<Lifetimes> {
+        let left = self.until.map(|until| u32::try_from(now.until(until).as_secs()).unwrap_or(u32::MAX));
+        let valid = [self.valid, left].into_iter().flatten().min();
+        if valid == Some(0) {
+            return None;
+        }
+        // The kernel refuses an address that is to be preferred longer than it is valid.
+        let preferred = [self.preferred, valid].into_iter().flatten().min();
+        Some(Lifetimes { valid, preferred })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::time::Mono;
 
 /// Time for the adapter to report its own timeout before the engine assumes it.
 const ANSWER_GRACE: Duration = Duration::from_millis(250);
-/// Renewals whose echo is awaited; older ones say nothing more.
+/// Renewals whose echo is awaited: the oldest, and the last ones.
 const ECHOES: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -25,14 +25,16 @@ struct Outstanding {
     seq: u64,
     content: LeaseContent,
     give_up: Mono,
+    /// The Lease was lost since: whatever the answer, it is about the one that was.
+    void: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hold {
     /// Not ours yet: nothing was written by this instance.
     Unowned,
-    /// Written by us. `echoed`: the watch has shown it as ours since, so that what it
-    /// shows from now on is newer than our first write.
+    /// Written by us. `echoed`: the watch has shown one of these writes, so that what
+    /// it shows from now on is newer than our first one.
     Ours { echoed: bool },
     /// Another instance took it; we stay out while that one lives.
     Displaced { by: InstanceId },
@@ -62,11 +64,16 @@ pub struct OwnLease {
     next: Mono,
     /// A failure keeps even changed content waiting until `next`.
     backing_off: bool,
+    /// A write is wanted that is sent from now on: the one under way is none.
+    hurried: bool,
     awaited: VecDeque<(String, Mono)>,
     relisted: bool,
     /// When the last of our writes that came back was sent: what others had written
     /// by then has reached us as well.
     looked: Option<Mono>,
+    /// We were fenced then: others may have acted since, so that only a write sent
+    /// later tells by its return that we know of it.
+    fenced: Option<Mono>,
 }
 
 impl OwnLease {
@@ -82,9 +89,11 @@ impl OwnLease {
             seen: None,
             next: Mono::ZERO,
             backing_off: false,
+            hurried: false,
             awaited: VecDeque::new(),
             relisted: false,
             looked: None,
+            fenced: None,
         }
     }
 
@@ -92,9 +101,10 @@ impl OwnLease {
     pub fn observed(&mut self, seen: Option<&LeaseFacts>) -> Option<Outcome> {
         self.seen = seen.cloned();
         let Some(facts) = seen else {
-            self.awaited.clear();
-            self.relisted = false;
-            if self.hold == (Hold::Ours { echoed: true }) {
+            if self.echoed() {
+                self.awaited.clear();
+                self.relisted = false;
+                self.void_outstanding();
                 return Some(self.deleted());
             }
             if matches!(self.hold, Hold::Displaced { .. }) {
@@ -103,21 +113,45 @@ impl OwnLease {
             return None;
         };
         if facts.instance.as_ref() == Some(&self.instance) {
+            // Our instance alone says nothing: the watch may show the past.
             if let Some(position) = self.awaited.iter().position(|(mark, _)| *mark == facts.renewal) {
-                self.looked = self.awaited.drain(..=position).map(|(_, sent)| sent).max().max(self.looked);
-                self.relisted = false;
-            }
-            if self.hold == (Hold::Ours { echoed: false }) {
-                self.hold = Hold::Ours { echoed: true };
+                let sent = self.awaited.drain(..=position).map(|(_, sent)| sent).max();
+                self.came_back(sent);
             }
             return None;
         }
-        match (&self.hold, &facts.instance) {
+        match &facts.instance {
             // Before our first write came back, the watch may still show the past.
-            (Hold::Ours { echoed: true }, Some(by)) => Some(self.taken(by.clone())),
-            (Hold::Ours { echoed: true }, None) => Some(self.deleted()),
-            _ => None,
+            _ if !self.echoed() => None,
+            Some(by) => {
+                self.void_outstanding();
+                Some(self.taken(by.clone()))
+            }
+            None => {
+                self.void_outstanding();
+                Some(self.deleted())
+            }
         }
+    }
+
+    /// A renewal under way is one of the Lease that we just lost.
+    fn void_outstanding(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.void = true;
+        }
+    }
+
+    /// The watch has shown a write of ours, by its mark.
+    fn came_back(&mut self, sent: Option<Mono>) {
+        self.looked = self.looked.max(sent);
+        self.relisted = false;
+        if let Hold::Ours { echoed } = &mut self.hold {
+            *echoed = true;
+        }
+    }
+
+    fn echoed(&self) -> bool {
+        self.hold == Hold::Ours { echoed: true }
     }
 
     fn deleted(&mut self) -> Outcome {
@@ -157,15 +191,18 @@ impl OwnLease {
             (_, None) => LeaseMode::Create,
         };
         self.seq += 1;
+        self.hurried = false;
         // A hung request must not eat the time of the ones that would succeed.
         let timeout = self.timers.retry_period / 2;
         let give_up = now + timeout + ANSWER_GRACE;
-        self.outstanding = Some(Outstanding { seq: self.seq, content: wanted.clone(), give_up });
+        self.outstanding = Some(Outstanding { seq: self.seq, content: wanted.clone(), give_up, void: false });
         Some(LeaseWrite { seq: self.seq, mode, content: wanted.clone(), timeout })
     }
 
-    /// Somebody waits for a write of ours to come back. Failures keep their pace.
+    /// Somebody waits for a write of ours, sent from now on, to come back. Failures
+    /// keep their pace.
     pub fn hurry(&mut self, now: Mono) {
+        self.hurried = true;
         if !self.backing_off {
             self.next = self.next.min(now);
         }
@@ -180,6 +217,7 @@ impl OwnLease {
         result: Result<Renewed, LeaseError>,
     ) -> Outcome {
         let content = match self.outstanding.take() {
+            Some(o) if o.seq == seq && o.void && result.is_ok() => return Outcome::Renewed { sent },
             Some(o) if o.seq == seq => Some(o.content),
             // Late: we gave it up and another is under way.
             other => {
@@ -197,7 +235,7 @@ impl OwnLease {
                 // decides what stands in the Lease and what the watch will show.
                 if content.is_some() {
                     self.written = content;
-                    self.next = sent + self.timers.renew_every();
+                    self.next = if self.hurried { now } else { sent + self.timers.renew_every() };
                     self.backing_off = false;
                     self.await_echo(renewal, sent);
                 }
@@ -227,18 +265,27 @@ impl OwnLease {
         let shown = self.seen.as_ref().is_some_and(|s| s.renewal == renewal);
         if !shown {
             self.awaited.push_back((renewal, sent));
-            while self.awaited.len() > ECHOES {
-                self.awaited.pop_front();
+            // Not the first: for how long nothing has come back is counted from it.
+            if self.awaited.len() > ECHOES {
+                self.awaited.remove(1);
             }
             return;
         }
         // The watch was faster than the answer.
-        self.looked = self.looked.max(Some(sent));
         self.awaited.clear();
-        self.relisted = false;
-        if self.hold == (Hold::Ours { echoed: false }) {
-            self.hold = Hold::Ours { echoed: true };
-        }
+        self.came_back(Some(sent));
+    }
+
+    /// We had to let go of everything at `since`: what others did from then on is
+    /// known only once a write sent later has come back.
+    pub fn was_fenced(&mut self, since: Mono) {
+        self.fenced = self.fenced.max(Some(since));
+    }
+
+    /// A write sent since the fence came back, or may yet.
+    pub fn will_confirm(&self) -> bool {
+        let awaited = self.awaited.back().map(|(_, sent)| *sent);
+        self.looked.max(awaited) >= self.fenced
     }
 
     /// A write nobody answered.
@@ -272,7 +319,8 @@ impl OwnLease {
         self.stale_at().is_some_and(|at| now >= at)
     }
 
-    fn stale_at(&self) -> Option<Mono> {
+    /// When our picture becomes too old, unless a write of ours comes back before.
+    pub fn stale_at(&self) -> Option<Mono> {
         self.awaited.front().map(|(_, sent)| *sent + self.timers.renew_deadline)
     }
 
@@ -286,10 +334,10 @@ impl OwnLease {
         self.written.as_ref()
     }
 
-    /// Our Lease as the watch shows it, once it has shown a write of ours: then what
-    /// others wrote before has reached us as well.
+    /// Our Lease as the watch shows it, once it has shown a write of ours, and after a
+    /// fence one sent since: then what others wrote before has reached us as well.
     pub fn confirmed(&self) -> Option<&LeaseFacts> {
-        let ours = self.hold == (Hold::Ours { echoed: true });
+        let ours = self.echoed() && self.looked >= self.fenced;
         self.seen.as_ref().filter(|s| ours && s.instance.as_ref() == Some(&self.instance))
     }
 
@@ -331,6 +379,8 @@ fn placeholder(node: &NodeName) -> LeaseFacts {
         subnets: Default::default(),
         draining: None,
         announced: None,
+        declined: None,
+        rank: None,
         control_endpoint: None,
     }
 }

@@ -1,18 +1,25 @@
 //! What the cluster asks for: from Services, groups and endpoints to each address.
 
+mod belonging;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
 use crate::election::Restriction;
-use crate::facts::{EndpointFacts, GroupFacts, PoolType, RangeFacts, ServiceFacts};
+use crate::facts::{EndpointFacts, GroupFacts, PoolType, RangeFacts, ServiceFacts, Slot};
 use crate::ids::{NodeName, ObjectKey, Vip};
 use crate::io::Update;
+
+use belonging::{Belonging, Grounds};
 
 /// What one address is asked to be. Several Services may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     pub services: BTreeSet<ObjectKey>,
+    /// The ServiceGroup the address belongs to. `None`: to none, so it is served nowhere.
+    pub group: Option<String>,
+    /// As that group says.
     pub pool: PoolType,
     pub restriction: Restriction,
     pub skip_ipv6_dad: bool,
@@ -42,6 +49,14 @@ impl Demand {
             Restriction::None | Restriction::Prefer(_) => true,
         }
     }
+
+    /// There is no endpoint on any node that it could go to.
+    pub fn permits_nobody(&self) -> bool {
+        match &self.restriction {
+            Restriction::Nodes(only) | Restriction::Both { only, .. } => only.is_empty(),
+            Restriction::None | Restriction::Prefer(_) => false,
+        }
+    }
 }
 
 /// All Services that are ours, and what hangs on them.
@@ -49,9 +64,29 @@ impl Demand {
 pub struct Demands {
     services: BTreeMap<ObjectKey, ServiceFacts>,
     groups: BTreeMap<String, GroupFacts>,
+    /// Which address is whose, by the groups above.
+    grounds: Grounds,
+    /// To which group each address that is asked for belongs, or did when it was last
+    /// in one: a group that is taken away does not take what it gave.
+    belongs: BTreeMap<Vip, Belonging>,
     slices: BTreeMap<ObjectKey, EndpointFacts>,
     slices_of: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     sharing: BTreeMap<Vip, BTreeSet<ObjectKey>>,
+    /// Services on which somebody says that it announces the address.
+    slotted: BTreeMap<Vip, BTreeSet<ObjectKey>>,
+}
+
+fn enter(index: &mut BTreeMap<Vip, BTreeSet<ObjectKey>>, vip: Vip, key: &ObjectKey) {
+    index.entry(vip).or_default().insert(key.clone());
+}
+
+fn strike(index: &mut BTreeMap<Vip, BTreeSet<ObjectKey>>, vip: Vip, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(&vip) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(&vip);
+        }
+    }
 }
 
 impl Demands {
@@ -73,6 +108,9 @@ impl Demands {
             Update::Set(service) => self.set_service(service, &mut touched),
             Update::Gone(key) => self.remove_service(&key, &mut touched),
         }
+        for vip in &touched {
+            self.place(*vip);
+        }
         touched
     }
 
@@ -82,9 +120,12 @@ impl Demands {
         }
         self.remove_service(&service.key.clone(), touched);
         for vip in &service.vips {
-            self.sharing.entry(*vip).or_default().insert(service.key.clone());
+            enter(&mut self.sharing, *vip, &service.key);
         }
-        touched.extend(&service.vips);
+        for vip in service.slots.keys() {
+            enter(&mut self.slotted, *vip, &service.key);
+        }
+        touched.extend(service.vips.iter().chain(service.slots.keys()));
         self.services.insert(service.key.clone(), service);
     }
 
@@ -93,39 +134,49 @@ impl Demands {
             return;
         };
         for vip in &service.vips {
-            if let Some(keys) = self.sharing.get_mut(vip) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.sharing.remove(vip);
-                }
-            }
+            strike(&mut self.sharing, *vip, key);
         }
-        touched.extend(&service.vips);
+        for vip in service.slots.keys() {
+            strike(&mut self.slotted, *vip, key);
+        }
+        touched.extend(service.vips.iter().chain(service.slots.keys()));
+    }
+
+    /// Finds the group of an address; true if it is another one, or another kind, than
+    /// before.
+    fn place(&mut self, vip: Vip) -> bool {
+        let Some(services) = self.sharing.get(&vip) else {
+            return self.belongs.remove(&vip).is_some();
+        };
+        let marks = services.iter().filter_map(|key| self.services.get(key)?.group.as_deref());
+        let Some(found) = self.grounds.find(vip, marks, &self.groups) else { return false };
+        self.belongs.insert(vip, found.clone()) != Some(found)
     }
 
     pub fn update_groups(&mut self, update: Update<GroupFacts, String>) -> BTreeSet<Vip> {
-        let mut names = BTreeSet::new();
         match update {
             Update::All(all) => {
                 let fresh: BTreeMap<String, GroupFacts> =
                     all.into_iter().map(|g| (g.name.clone(), g)).collect();
-                names.extend(self.groups.keys().chain(fresh.keys()).cloned());
+                if fresh == self.groups {
+                    return BTreeSet::new();
+                }
                 self.groups = fresh;
             }
             Update::Set(group) => {
-                names.insert(group.name.clone());
+                // A group's status changes with every address it gives.
+                if self.groups.get(&group.name) == Some(&group) {
+                    return BTreeSet::new();
+                }
                 self.groups.insert(group.name.clone(), group);
             }
             Update::Gone(name) => {
                 self.groups.remove(&name);
-                names.insert(name);
             }
         }
-        self.services
-            .values()
-            .filter(|s| s.group.as_ref().is_some_and(|g| names.contains(g)))
-            .flat_map(|s| s.vips.iter().copied())
-            .collect()
+        self.grounds = Grounds::of(self.groups.values());
+        let asked: Vec<Vip> = self.sharing.keys().copied().collect();
+        asked.into_iter().filter(|vip| self.place(*vip)).collect()
     }
 
     pub fn update_endpoints(&mut self, update: Update<EndpointFacts, ObjectKey>) -> BTreeSet<Vip> {
@@ -169,6 +220,16 @@ impl Demands {
         slices.filter_map(|k| self.slices.get(k)).flat_map(|s| s.nodes.iter().cloned()).collect()
     }
 
+    pub fn has(&self, vip: Vip) -> bool {
+        self.sharing.contains_key(&vip)
+    }
+
+    /// Only nodes with endpoints may serve it.
+    pub fn needs_endpoints(&self, vip: Vip) -> bool {
+        let mut sharers = self.sharing.get(&vip).into_iter().flatten().filter_map(|k| self.services.get(k));
+        sharers.any(|s| s.only_local_endpoints)
+    }
+
     pub fn vips(&self) -> impl Iterator<Item = Vip> {
         self.sharing.keys().copied()
     }
@@ -177,33 +238,56 @@ impl Demands {
         self.services.get(key)
     }
 
+    /// Who says on a Service that it announces the address.
+    pub fn slot(&self, vip: Vip) -> Option<&Slot> {
+        self.sharing.get(&vip)?.iter().find_map(|key| self.services.get(key)?.slots.get(&vip))
+    }
+
+    /// Who says on which Service that it announces the address; and whether the Service
+    /// has the address at all.
+    pub fn slots_of(&self, vip: Vip) -> impl Iterator<Item = (&ObjectKey, &Slot, bool)> {
+        let services = self.slotted.get(&vip).into_iter().flatten().filter_map(|k| self.services.get(k));
+        services.filter_map(move |s| Some((&s.key, s.slots.get(&vip)?, s.vips.contains(&vip))))
+    }
+
     pub fn groups(&self) -> impl Iterator<Item = &GroupFacts> {
         self.groups.values()
     }
 
-    /// The group that the first sharer's addresses came from.
-    pub fn group_of(&self, demand: &Demand) -> Option<&str> {
-        demand.services.iter().find_map(|key| self.services.get(key)?.group.as_deref())
+    /// Who may win the address, if it is asked for and for one node to have.
+    pub fn elected(&self, vip: Vip) -> Option<Restriction> {
+        let sharers = self.sharing.get(&vip)?;
+        // The election is the safe reading: one node instead of all.
+        if self.belongs.get(&vip).is_some_and(|b| b.pool == PoolType::Remote) {
+            return None;
+        }
+        let sharers: Vec<&ServiceFacts> = sharers.iter().filter_map(|k| self.services.get(k)).collect();
+        Some(self.restriction(&sharers))
+    }
+
+    /// The Services that ask for it.
+    pub fn services_of(&self, vip: Vip) -> impl Iterator<Item = &ObjectKey> {
+        self.sharing.get(&vip).into_iter().flatten()
+    }
+
+    /// The group it belongs to, and the kind of that.
+    pub fn group_of(&self, vip: Vip) -> Option<(&str, PoolType)> {
+        let belongs = self.belongs.get(&vip).filter(|_| self.has(vip))?;
+        Some((&belongs.group, belongs.pool))
     }
 
     /// What is asked of an address, or `None` if nobody asks for it.
     pub fn of(&self, vip: Vip) -> Option<Demand> {
         let services = self.sharing.get(&vip)?.clone();
         let sharers: Vec<&ServiceFacts> = services.iter().filter_map(|k| self.services.get(k)).collect();
-        // An address comes from one pool. Should Services disagree, the election is
-        // the safe reading: one node instead of all.
-        let pool = if sharers.iter().all(|s| s.pool == PoolType::Remote) {
-            PoolType::Remote
-        } else {
-            PoolType::Local
-        };
-        let group = sharers.iter().find_map(|s| s.group.as_ref()).and_then(|g| self.groups.get(g));
-        let range = group.and_then(|g| g.ranges.iter().find(|r| r.subnet.contains(&vip.ip()))).cloned();
+        let belongs = self.belongs.get(&vip);
         Some(Demand {
-            pool,
+            group: belongs.map(|b| b.group.clone()),
+            // The election is the safe reading: one node instead of all.
+            pool: belongs.map_or(PoolType::Local, |b| b.pool),
             restriction: self.restriction(&sharers),
-            skip_ipv6_dad: sharers.iter().any(|s| s.skip_ipv6_dad),
-            range,
+            skip_ipv6_dad: belongs.is_some_and(|b| b.skip_ipv6_dad),
+            range: belongs.and_then(|b| b.range.clone()),
             services,
         })
     }
@@ -214,6 +298,9 @@ impl Demands {
     /// no endpoint anywhere can be served nowhere: it does not take the address from
     /// those it shares it with.
     fn restriction(&self, sharers: &[&ServiceFacts]) -> Restriction {
+        if sharers.iter().all(|s| !s.only_local_endpoints && !s.prefer_endpoints) {
+            return Restriction::None;
+        }
         let served = |s: &&&ServiceFacts| !s.only_local_endpoints || !self.endpoints_of(&s.key).is_empty();
         let mut counted: Vec<&ServiceFacts> = sharers.iter().filter(served).copied().collect();
         if counted.is_empty() {

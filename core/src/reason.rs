@@ -1,11 +1,13 @@
-//! Why a virtual address is, or is not, on this node. Logs, events, metrics, the
-//! control API and `purelbctl explain` all speak through this one enum.
+//! Why a virtual address is, or is not, on this node. Logs, metrics, the control API and
+//! `purelbctl explain` all speak through this one enum, and so do events, which tell of
+//! some of the reasons (`engine/vip/tell.rs`).
 
 use std::fmt;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{IfName, InstanceId, NodeName};
+use crate::ids::{IfName, InstanceId, NodeName, Vip};
 use crate::time::Mono;
 
 /// A VIP has exactly one reason at any time.
@@ -25,6 +27,8 @@ pub enum Reason {
     NoLocalSubnet,
     /// The node drains. `held`: nobody can take the address, so it stays.
     Draining { held: bool },
+    /// The Node carries the label that keeps load balancers off it. `held`: as above.
+    Excluded { held: bool },
     /// Our Lease is not ours beyond doubt, so we hold nothing.
     Fenced { cause: FenceCause },
     /// Another node takes over; we hold the address until it says it has it.
@@ -35,6 +39,14 @@ pub enum Reason {
     Duplicate { interface: IfName, retry_at: Mono },
     /// Somebody else put the very address on this node: a configuration error.
     ForeignAddress { interface: IfName },
+    /// We won it, cannot have it, and left it to the next in line.
+    Declined { why: String, to: Option<NodeName>, retry_at: Option<Mono> },
+    /// Every node that could have it has declined it.
+    AllDeclined,
+    /// No ServiceGroup has the address: it is not ours to serve.
+    NotInPool,
+    /// Its prefix route to the dummy interface would hide a network this node needs.
+    HidesOwnNetwork { net: IpNet, what: Hidden },
     /// No LBNodeAgent selects this node.
     NotSelected,
     /// The LBNodeAgent for this node was refused, and there is no earlier good one.
@@ -43,11 +55,21 @@ pub enum Reason {
     OutOfService,
     /// The daemon stops.
     Stopping,
+    /// No Service has it any more, and it is on its way out of the kernel.
+    NoService,
+}
+
+/// What a node would lose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hidden {
+    OwnAddress { address: Vip, interface: IfName },
+    Gateway { address: Vip },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Missing {
-    /// These sources have not been listed completely (R5).
+    /// These sources have not been listed completely: since the start, or since a
+    /// fence (R5).
     Sources(Vec<crate::io::Source>),
     /// Our own Lease has not been written yet.
     Lease,
@@ -59,6 +81,9 @@ pub enum Missing {
     Announcement,
     /// The dummy interface is being made.
     DummyInterface,
+    /// The configuration took the address from this node a moment ago: it stays until
+    /// another has it, or until one could have said so.
+    Successor,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +92,7 @@ pub enum FenceCause {
     NeverRenewed,
     /// The last successful renewal is too long ago.
     Expired { last_error: Option<String> },
-    /// Somebody deleted our Lease: peers count us out at once.
+    /// Somebody deleted our Lease: a node that starts now knows nothing of us.
     Deleted,
     /// Another instance writes our Lease.
     Taken { by: InstanceId },
@@ -86,15 +111,21 @@ impl Reason {
             Self::NoEndpoints => "NoEndpoints",
             Self::NoLocalSubnet => "NoLocalSubnet",
             Self::Draining { .. } => "Draining",
+            Self::Excluded { .. } => "Excluded",
             Self::Fenced { .. } => "Fenced",
             Self::HandingOver { .. } => "HandingOver",
             Self::ApplyFailed { .. } => "ApplyFailed",
             Self::Duplicate { .. } => "Duplicate",
             Self::ForeignAddress { .. } => "ForeignAddress",
+            Self::Declined { .. } => "Declined",
+            Self::AllDeclined => "AllDeclined",
+            Self::NotInPool => "NotInPool",
+            Self::HidesOwnNetwork { .. } => "HidesOwnNetwork",
             Self::NotSelected => "NotSelected",
             Self::ConfigRejected { .. } => "ConfigRejected",
             Self::OutOfService => "OutOfService",
             Self::Stopping => "Stopping",
+            Self::NoService => "NoService",
         }
     }
 }
@@ -110,6 +141,10 @@ impl fmt::Display for Reason {
             Self::NoLocalSubnet => f.write_str("no usable interface here has the address's subnet"),
             Self::Draining { held: true } => f.write_str("draining; kept, since no other node can take it"),
             Self::Draining { held: false } => f.write_str("draining"),
+            Self::Excluded { held } => {
+                f.write_str("the Node's label keeps load balancers off it")?;
+                if *held { f.write_str("; kept, since no other node can take it") } else { Ok(()) }
+            }
             Self::Fenced { cause } => write!(f, "fenced: {cause}"),
             Self::HandingOver { to } => write!(f, "handing over to {to}"),
             Self::ApplyFailed { error, attempt, retry_at } => {
@@ -124,12 +159,38 @@ impl fmt::Display for Reason {
                     "somebody else put the address on {interface}; remove it there or exclude it from the pool"
                 )
             }
+            Self::Declined { why, to, retry_at } => {
+                match to {
+                    Some(to) => write!(f, "left to {to}: {why}")?,
+                    None => write!(f, "declined, and nobody else can take it: {why}")?,
+                }
+                retry_at.map_or(Ok(()), |at| write!(f, " (next try at {at})"))
+            }
+            Self::AllDeclined => f.write_str("every node that could have the address has declined it"),
+            Self::NotInPool => f.write_str("no ServiceGroup has the address"),
+            Self::HidesOwnNetwork { net, what } => write!(
+                f,
+                "with {net} on the dummy interface this node would lose {what}; \
+                 give the pool another subnet, or a longer aggregation"
+            ),
             Self::NotSelected => f.write_str("no LBNodeAgent selects this node"),
             Self::ConfigRejected { object, field, message } => {
                 write!(f, "LBNodeAgent {object} is invalid: {field}: {message}")
             }
             Self::OutOfService => f.write_str("the Node is gone or out of service"),
             Self::Stopping => f.write_str("the daemon stops"),
+            Self::NoService => f.write_str("no Service has the address"),
+        }
+    }
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OwnAddress { address, interface } => {
+                write!(f, "the network of its own address {address} on {interface}")
+            }
+            Self::Gateway { address } => write!(f, "its default gateway {address}"),
         }
     }
 }
@@ -138,7 +199,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sources(sources) => {
-                f.write_str("the first listing of ")?;
+                f.write_str("the listing of ")?;
                 for (i, source) in sources.iter().enumerate() {
                     if i > 0 {
                         f.write_str(", ")?;
@@ -152,6 +213,7 @@ impl fmt::Display for Missing {
             Self::DuplicateDetection => f.write_str("duplicate address detection"),
             Self::Announcement => f.write_str("the first announcement"),
             Self::DummyInterface => f.write_str("the dummy interface"),
+            Self::Successor => f.write_str("a node that takes it over"),
         }
     }
 }

@@ -1,21 +1,28 @@
 //! What everyone but the engine's own task gets to see: one immutable picture.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use crate::agents::Standing;
 use crate::counted::Counted;
-use crate::facts::{ConfigProblem, GroupFacts, PoolType};
+use crate::facts::{ConfigProblem, GroupFacts, Impairment, PoolType};
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::io::Source;
+use crate::rank::Rank;
 use crate::reason::{FenceCause, Reason};
+use crate::table::{Row, Table};
 use crate::time::Mono;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Cheap to copy: what two pictures have in common they share.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     pub at: Mono,
+    /// Goes up when something changed that anybody is told of. Renewals change the rest:
+    /// this picture's time, expiries, the fence's moment, counters.
+    pub version: u64,
     pub node: NodeName,
     pub instance: InstanceId,
     /// Sources not listed yet; empty = every decision is on a whole picture.
@@ -26,19 +33,51 @@ pub struct Snapshot {
     pub standing: Standing,
     pub fence: FenceView,
     pub draining: Option<String>,
+    /// The Node's label keeps it out of elections.
+    pub excluded: bool,
+    /// What the cluster holds against the Node.
+    pub impaired: Option<Impairment>,
+    /// Where the node ranks itself.
+    pub rank: Rank,
     pub stopping: bool,
-    pub members: Vec<MemberView>,
+    pub members: Table<MemberView>,
     /// What our Lease says once the pending write is through.
-    pub advertised: BTreeSet<IpNet>,
+    pub advertised: Arc<BTreeSet<IpNet>>,
     /// Subnets per interface that VIPs can be put on right now.
-    pub local_subnets: BTreeMap<IfName, BTreeSet<IpNet>>,
-    pub candidates: BTreeMap<IpNet, usize>,
-    pub vips: Vec<VipView>,
+    pub local_subnets: Arc<BTreeMap<IfName, BTreeSet<IpNet>>>,
+    pub candidates: Arc<BTreeMap<IpNet, usize>>,
+    /// Addresses that a Service has, and what of ours is left of others.
+    pub vips: Table<VipView>,
     /// The ServiceGroups, by name.
-    pub groups: Vec<GroupFacts>,
-    pub problems: Vec<ConfigProblem>,
+    pub groups: Arc<Vec<GroupFacts>>,
+    pub problems: Arc<Vec<ConfigProblem>>,
+    pub tally: Tally,
     pub counters: Counters,
     pub times: Times,
+}
+
+/// Counted as the tables change, for those who want no more than the sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    pub announcing: usize,
+    pub held: usize,
+    pub live: usize,
+}
+
+impl Row for MemberView {
+    type Key = NodeName;
+
+    fn key(&self) -> &NodeName {
+        &self.node
+    }
+}
+
+impl Row for VipView {
+    type Key = Vip;
+
+    fn key(&self) -> &Vip {
+        &self.vip
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,15 +91,22 @@ pub enum FenceView {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberView {
     pub node: NodeName,
     pub live: bool,
     pub expires: Option<Mono>,
+    /// By an operator, or because it stops.
     pub draining: bool,
+    /// By the label on its Node.
+    pub excluded: bool,
+    /// As it counts in elections.
+    pub rank: Rank,
     pub out_of_service: bool,
     /// `None`: speaks the older format, without handoffs.
-    pub announced: Option<BTreeSet<Vip>>,
+    pub announced: Option<Arc<BTreeSet<Vip>>>,
+    /// Won, and left to the next in line.
+    pub declined: BTreeSet<Vip>,
     pub subnets: BTreeSet<IpNet>,
     pub control_endpoint: Option<String>,
 }
@@ -74,6 +120,8 @@ pub struct VipView {
     pub services: Vec<ObjectKey>,
     pub reason: Reason,
     pub winner: Option<NodeName>,
+    /// Who says on the Service that it announces the address.
+    pub slot: Option<NodeName>,
     /// The kernel shows it on this interface, with our mark.
     pub on_interface: Option<IfName>,
     /// The first announcement since it is there has gone out, where there is one to send.

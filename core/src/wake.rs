@@ -24,6 +24,12 @@ impl Wake {
         }
     }
 
+    /// The address is looked at by `at`, whatever else it waits for.
+    pub fn no_later(&mut self, vip: Vip, at: Mono) {
+        let at = self.at.get(&vip).map_or(at, |known| at.min(*known));
+        self.set(vip, Some(at));
+    }
+
     /// Addresses whose deadline has passed; each is returned once.
     pub fn due(&mut self, now: Mono) -> BTreeSet<Vip> {
         let mut due = BTreeSet::new();
@@ -71,6 +77,11 @@ mod tests {
         wake.set(vip(1), Some(ms(5)));
         wake.set(vip(1), None);
         assert_eq!(wake.next(), None);
+        wake.no_later(vip(1), ms(8));
+        wake.no_later(vip(1), ms(9));
+        assert_eq!(wake.next(), Some(ms(8)));
+        wake.no_later(vip(1), ms(7));
+        assert_eq!((wake.next(), wake.due(ms(99))), (Some(ms(7)), BTreeSet::from([vip(1)])));
     }
 
     #[test]

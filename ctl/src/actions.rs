@@ -76,7 +76,11 @@ pub async fn resync(target: &Target, args: &ResyncArgs) -> Outcome {
     let (mut done, mut worst) = (Vec::new(), 0);
     for Asked { node, client } in live::every(target).await? {
         let answer = match client {
-            Ok(mut client) => client.resync(pb::ResyncRequest {}).await.map_err(|s| refused(&s)),
+            Ok(mut client) => {
+                // Empty for a daemon that was reached in another way than by its node's name.
+                let node = if target.all { node.clone() } else { target.node.clone().unwrap_or_default() };
+                client.resync(pb::ResyncRequest { node }).await.map_err(|s| refused(&s))
+            }
             Err(failure) => Err(failure),
         };
         match answer {

@@ -4,6 +4,7 @@
 //! secret goes in: settings come from the daemon, which hides them, and objects are
 //! Leases, groups, agents and Services, never Secrets.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,7 +26,9 @@ pub async fn run(target: &Target, args: &BundleArgs) -> Outcome {
     let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let path =
         args.output_file.clone().unwrap_or_else(|| PathBuf::from(format!("purelb-support-{stamp}.tar")));
-    let file = std::fs::File::create_new(&path).map_err(|e| {
+    // Logs and objects of everybody: for nobody but the one who asked.
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    let file = file.map_err(|e| {
         Failure::new(format!("cannot write {}", path.display()))
             .because(e)
             .next("name another with --output-file")
@@ -43,7 +46,7 @@ pub async fn run(target: &Target, args: &BundleArgs) -> Outcome {
     }
     host(&mut archive, args)?;
     match cluster::client(target).await {
-        Ok(client) => match cluster::everything(&client, &target.namespace).await {
+        Ok(client) => match cluster::everything(&client, &target.install_namespace).await {
             Ok(saved) => objects(&mut archive, &saved)?,
             Err(failure) => archive.missing.push(format!("cluster: {failure}")),
         },

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use purelb_core::durations;
 
+use crate::error::{Failure, Outcome, code};
 use crate::node_kubeconfig::NodeKubeconfigArgs;
 
 pub const DEFAULT_SOCKET: &str = "/run/purelb/control.sock";
@@ -46,18 +48,58 @@ pub struct Target {
     /// Name expected in the daemon's certificate, where it is not the host asked
     #[arg(long, global = true, value_name = "NAME")]
     pub tls_name: Option<String>,
-    /// Kubeconfig for everything that asks the cluster
+    /// Kubeconfig for everything that asks the cluster; several, separated by colons, are
+    /// merged as kubectl does
     #[arg(long, global = true, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig, where it is not the current one
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
     /// Namespace purelb is installed in
-    #[arg(short = 'n', long, global = true, env = "PURELB_NAMESPACE", default_value = "purelb-system")]
-    pub namespace: String,
+    #[arg(long, global = true, env = "PURELB_NAMESPACE", value_name = "NAMESPACE",
+        default_value = purelb_api::names::DEFAULT_NAMESPACE)]
+    pub install_namespace: String,
+    /// With `get vips`, `get services` and `get events`: only what concerns Services of this
+    /// namespace. With everything else: the same as --install-namespace
+    #[arg(short = 'n', long, global = true)]
+    pub namespace: Option<String>,
     /// Give up on a single answer after this long
-    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = durations::parse)]
     pub request_timeout: Duration,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = When::Auto)]
     pub color: When,
+}
+
+impl Cli {
+    /// What is said in two ways, said in one.
+    ///
+    /// `-n` was the installation's namespace everywhere before it chose Services. It still
+    /// is wherever there are no Services to choose among, so that what was written then
+    /// means the same; only lists of what belongs to Services read it as kubectl does.
+    pub fn settled(mut self) -> Outcome<Self> {
+        let chooses = matches!(
+            &self.command,
+            Command::Get(args) if matches!(args.noun, Noun::Vips | Noun::Services | Noun::Events)
+        );
+        if !chooses && let Some(namespace) = self.target.namespace.take() {
+            self.target.install_namespace = namespace;
+        }
+        let named = match &mut self.command {
+            Command::Drain(args) => args.name.take(),
+            Command::Undrain(args) => args.name.take(),
+            _ => None,
+        };
+        if let Some(name) = named {
+            let Target { node, all, endpoint, .. } = &self.target;
+            if node.is_some() || *all || endpoint.is_some() {
+                let what = format!("{name} names a node, and so does --node, --all or --endpoint");
+                return Err(Failure::new(what).next("name it once").code(code::CRITICAL));
+            }
+            self.target.node = Some(name);
+        }
+        Ok(self)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,7 +150,7 @@ pub enum Command {
     /// take them. The drain survives restarts until `undrain`.
     Drain(DrainArgs),
     /// Let the node take addresses again
-    Undrain,
+    Undrain(UndrainArgs),
     /// List and dump everything anew, compare, announce once more
     Resync(ResyncArgs),
     /// Check ServiceGroups and LBNodeAgents, alone and against each other
@@ -222,11 +264,14 @@ pub struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub struct DrainArgs {
+    /// The node, as with --node; without it, this machine
+    #[arg(value_name = "NODE")]
+    pub name: Option<String>,
     /// Only print who would take each address
     #[arg(long)]
     pub dry_run: bool,
     /// Wait this long; the drain itself goes on after that
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = durations::parse)]
     pub timeout: Duration,
     /// Withdraw also addresses that no other node can take
     #[arg(long)]
@@ -234,6 +279,13 @@ pub struct DrainArgs {
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct UndrainArgs {
+    /// The node, as with --node; without it, this machine
+    #[arg(value_name = "NODE")]
+    pub name: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -283,21 +335,30 @@ pub struct MigrateArgs {
     /// Write the v2 objects to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
+    /// Give the v2 objects this namespace; the v1 objects stay where they are
+    #[arg(long, value_name = "NAMESPACE")]
+    pub to_namespace: Option<String>,
+    /// Have the cluster serve v2 beside v1; objects and definitions are saved first
+    #[arg(long, conflicts_with_all = ["apply", "files", "local", "remote", "mapping", "output_file", "to_namespace"])]
+    pub serve_both: bool,
     /// Put the v2 objects into the cluster; the v1 objects are saved first
     #[arg(long)]
     pub apply: bool,
-    /// Where --apply saves the v1 objects
+    /// Where --serve-both and --apply save the v1 objects
     #[arg(long, value_name = "FILE")]
     pub backup: Option<PathBuf>,
-    /// Put the objects of a backup back into the cluster
-    #[arg(long, value_name = "BACKUP", conflicts_with_all = ["apply", "files", "local", "remote", "mapping"])]
+    /// Put the objects and definitions of a backup back into the cluster
+    #[arg(long, value_name = "BACKUP", conflicts_with_all = ["apply", "serve_both", "files", "local", "remote", "mapping", "output_file", "to_namespace"])]
     pub rollback: Option<PathBuf>,
+    /// The last step: store everything as v2 and take v1 away. No rollback after this
+    #[arg(long, conflicts_with_all = ["apply", "serve_both", "rollback", "files", "local", "remote", "mapping", "output_file", "to_namespace", "backup"])]
+    pub finish: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// How often to look
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = durations::parse)]
     pub interval: Duration,
 }
 
@@ -307,7 +368,7 @@ pub struct BundleArgs {
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
     /// How much of the journal to include
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = durations::parse)]
     pub since: Duration,
 }
 
@@ -321,22 +382,6 @@ pub struct VersionArgs {
     pub output: Format,
 }
 
-/// `30`, `30s`, `5m`, `1h`, `500ms`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let wrong = || format!("{text:?} is not a time: write 500ms, 30s, 5m or 1h");
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let scale = match unit {
-        "ms" => return Ok(Duration::from_millis(number)),
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(scale).map(Duration::from_secs).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -348,13 +393,37 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn settled(words: &[&str]) -> Outcome<Cli> {
+        let words = ["purelbctl"].iter().chain(words);
+        Cli::try_parse_from(words).expect("a command line").settled()
+    }
+
     #[test]
-    fn times_are_read_or_refused() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
-        for bad in ["", "s", "-1s", "1d", "1.5s", "99999999999999999999s", "9999999999999999999h"] {
-            assert!(duration(bad).is_err(), "{bad}");
+    fn a_namespace_chooses_services_where_there_are_any_and_installs_elsewhere() {
+        for noun in ["vips", "services", "events"] {
+            let target = settled(&["get", noun, "-n", "shop", "--install-namespace", "lb"]).unwrap().target;
+            assert_eq!((target.namespace.as_deref(), &*target.install_namespace), (Some("shop"), "lb"));
+        }
+        for words in
+            [&["get", "members", "-n", "lb"][..], &["status", "--namespace", "lb"], &["-n", "lb", "top"]]
+        {
+            let target = settled(words).unwrap().target;
+            assert_eq!((target.namespace, &*target.install_namespace), (None, "lb"), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_named_with_or_without_a_flag() {
+        for words in [&["drain", "worker-1"][..], &["drain", "--node", "worker-1"], &["undrain", "worker-1"]]
+        {
+            assert_eq!(settled(words).unwrap().target.node.as_deref(), Some("worker-1"), "{words:?}");
+        }
+        for words in [
+            &["drain", "a", "--node", "b"][..],
+            &["drain", "a", "--endpoint", "b:1"],
+            &["undrain", "a", "--all"],
+        ] {
+            assert_eq!(settled(words).unwrap_err().code, code::CRITICAL, "{words:?}");
         }
     }
 }

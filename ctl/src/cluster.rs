@@ -1,6 +1,6 @@
 //! The cluster, by kubeconfig. Made only when a command needs it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,8 +11,11 @@ use purelb_api::names;
 use serde::de::DeserializeOwned;
 
 use crate::cli::Target;
-use crate::error::{Failure, Outcome};
+use crate::error::{Failure, Outcome, did_you_mean};
 use crate::saved::{Origin, Saved};
+
+/// Where the package puts the manifests.
+pub const MANIFESTS: &str = "/usr/share/purelb/k8s";
 
 const HOW: &str = "give a kubeconfig with --kubeconfig or KUBECONFIG, and check it with `kubectl get nodes`";
 
@@ -21,9 +24,14 @@ pub async fn client(target: &Target) -> Outcome<Client> {
 }
 
 pub async fn config(target: &Target) -> Outcome<Config> {
-    let config = match &target.kubeconfig {
-        Some(path) => from_file(path).await,
-        None => {
+    let config = match (&target.kubeconfig, &target.context) {
+        (Some(path), context) => from_files(path, context.as_deref()).await,
+        (None, Some(context)) => {
+            let file = Kubeconfig::read();
+            let file = file.map_err(|e| Failure::new("there is no kubeconfig").because(e).next(HOW))?;
+            of_context(file, Some(context), "of this user").await
+        }
+        (None, None) => {
             Config::infer().await.map_err(|e| Failure::new("no cluster is configured").because(e).next(HOW))
         }
     };
@@ -37,12 +45,48 @@ pub fn client_of(config: Config) -> Outcome<Client> {
     Client::try_from(config).map_err(|e| Failure::new("cannot use the kubeconfig").because(e).next(HOW))
 }
 
-async fn from_file(path: &Path) -> Outcome<Config> {
+/// One file, or as `KUBECONFIG` has them: a list of which those that are there count, and
+/// of two words on one thing the first.
+async fn from_files(paths: &Path, context: Option<&str>) -> Outcome<Config> {
+    let shown = paths.display().to_string();
     let wrong = |e: &dyn std::fmt::Display| {
-        Failure::new(format!("cannot use the kubeconfig {}", path.display())).because(e).next(HOW)
+        Failure::new(format!("cannot use the kubeconfig {shown}")).because(e).next(HOW)
     };
-    let file = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
-    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(|e| wrong(&e))
+    let mut listed: Vec<PathBuf> =
+        std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()).collect();
+    // A file whose very name has a colon is that file.
+    if listed.len() < 2 || paths.exists() {
+        listed = vec![paths.to_owned()];
+    } else {
+        listed.retain(|path| path.exists());
+    }
+    let mut merged: Option<Kubeconfig> = None;
+    for path in &listed {
+        let next = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
+        merged = Some(match merged {
+            Some(before) => before.merge(next).map_err(|e| wrong(&e))?,
+            None => next,
+        });
+    }
+    let Some(file) = merged else { return Err(wrong(&"none of these files is there")) };
+    of_context(file, context, &shown).await
+}
+
+async fn of_context(file: Kubeconfig, context: Option<&str>, shown: &str) -> Outcome<Config> {
+    if let Some(context) = context
+        && !file.contexts.iter().any(|c| c.name == context)
+    {
+        let names: Vec<&str> = file.contexts.iter().map(|c| c.name.as_str()).collect();
+        let next = match did_you_mean(context, names.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("there are {}", names.join(", ")),
+        };
+        return Err(Failure::new(format!("the kubeconfig {shown} has no context {context}")).next(next));
+    }
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(file, &options)
+        .await
+        .map_err(|e| Failure::new(format!("cannot use the kubeconfig {shown}")).because(e).next(HOW))
 }
 
 /// A message for people out of a client error.

@@ -230,6 +230,7 @@ pub fn refused(status: &Status) -> Failure {
         Code::DeadlineExceeded => "the daemon did not answer in time",
         Code::Unimplemented => "the daemon does not know this call",
         Code::NotFound => "not found",
+        Code::FailedPrecondition => "another daemon answered",
         _ => "the daemon refused",
     });
     // A certificate that the daemon does not take shows at the first call: in TLS 1.3
@@ -251,6 +252,9 @@ pub fn refused(status: &Status) -> Failure {
         }
         Code::Unavailable | Code::DeadlineExceeded => {
             "see `systemctl status purelbd` and `journalctl -u purelbd` there"
+        }
+        Code::FailedPrecondition => {
+            "the endpoint in that node's Lease leads to another node: see `kubectl get lease -o yaml`, and control.advertise there"
         }
         Code::Unimplemented => "it is older than this program: upgrade it",
         _ => return failure.because(cause),

@@ -73,7 +73,9 @@ fn result_name(result: R) -> &'static str {
 pub async fn run(target: &Target, args: &DrainArgs, paint: Paint) -> Outcome {
     let mut client = live::one(target).await?;
     let seconds = u32::try_from(args.timeout.as_secs().max(1)).unwrap_or(u32::MAX);
-    let request = pb::DrainRequest { dry_run: args.dry_run, force: args.force, timeout_seconds: seconds };
+    let node = target.node.clone().unwrap_or_default();
+    let request =
+        pb::DrainRequest { dry_run: args.dry_run, force: args.force, timeout_seconds: seconds, node };
     let mut stream = client.drain(request).await.map_err(|s| refused(&s))?.into_inner();
     let mut show = Show::new(args.output, paint);
     let mut interrupted = Box::pin(tokio::signal::ctrl_c());
@@ -161,7 +163,10 @@ pub async fn undrain(target: &Target) -> Outcome {
     for live::Asked { node, client } in asked {
         let prefix = if node.is_empty() { String::new() } else { format!("{node}: ") };
         let done = match client {
-            Ok(mut client) => client.undrain(pb::UndrainRequest {}).await.map_err(|s| refused(&s)),
+            Ok(mut client) => {
+                let node = if target.all { node.clone() } else { target.node.clone().unwrap_or_default() };
+                client.undrain(pb::UndrainRequest { node }).await.map_err(|s| refused(&s))
+            }
             Err(failure) => Err(failure),
         };
         match done {

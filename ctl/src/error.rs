@@ -8,7 +8,7 @@ pub mod code {
     pub const FAILED: u8 = 1;
     /// Critical status; the daemon does not answer. Also a wrong command line.
     pub const CRITICAL: u8 = 2;
-    /// A drain left addresses behind.
+    /// Done, and less than asked for: a drain left addresses behind, a token ends earlier.
     pub const LEFT: u8 = 3;
 }
 

@@ -71,7 +71,7 @@ impl Get<'_> {
         let mut asked = live::every(self.target).await?;
         if self.target.all {
             return self
-                .follow::<On<R>>(Selection::new::<On<R>>(self.args)?, async || {
+                .follow::<On<R>>(self.selection::<On<R>>()?, async || {
                     let mut failed = Vec::new();
                     let mut all = Vec::new();
                     for Asked { node, client } in &mut asked {
@@ -89,8 +89,11 @@ impl Get<'_> {
                 .await;
         }
         let mut client = asked.remove(0).client?;
-        self.follow::<R>(Selection::new::<R>(self.args)?, async || Ok((ask(&mut client).await?, Vec::new())))
-            .await
+        self.follow::<R>(self.selection::<R>()?, async || Ok((ask(&mut client).await?, Vec::new()))).await
+    }
+
+    fn selection<R: Row>(&self) -> Outcome<Selection> {
+        Selection::new::<R>(self.args, self.target.namespace.as_deref())
     }
 
     /// Prints what there is and, with `--watch`, every row that is new or changed.
@@ -105,7 +108,11 @@ impl Get<'_> {
         let mut before = selection.apply(rows);
         if !self.args.watch {
             say(&table::list(&before, format, !self.args.output.no_headers, self.paint)?)?;
-            return Ok(if failed.is_empty() { 0 } else { code::FAILED });
+            // A script asks for one thing by its name and looks at the exit code.
+            let missing: Vec<String> =
+                selection.missing(&before).into_iter().map(|name| format!("{name} is not there")).collect();
+            note(&missing);
+            return Ok(if failed.is_empty() && missing.is_empty() { 0 } else { code::FAILED });
         }
         let lines = table::lines(&before, format, !self.args.output.no_headers);
         let widths = table::widths(&lines);

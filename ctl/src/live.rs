@@ -49,9 +49,8 @@ pub async fn every(target: &Target) -> Outcome<Vec<Asked>> {
     }
     let leases = leases(target).await?;
     if leases.is_empty() {
-        return Err(
-            Failure::new("there are no node Leases").next("is purelbd running anywhere, and is -n right?")
-        );
+        return Err(Failure::new("there are no node Leases")
+            .next("is purelbd running anywhere, and is --install-namespace right?"));
     }
     let mut tasks = Vec::new();
     for lease in leases {
@@ -80,7 +79,7 @@ fn no_endpoint(node: &str) -> Failure {
 
 async fn leases(target: &Target) -> Outcome<Vec<LeaseFacts>> {
     let client = cluster::client(target).await?;
-    let mut leases = cluster::leases(&client, &target.namespace).await?;
+    let mut leases = cluster::leases(&client, &target.install_namespace).await?;
     leases.sort_by_key(ResourceExt::name_any);
     Ok(Saved { leases, ..Saved::default() }.lease_facts())
 }

@@ -2,8 +2,8 @@
 //!
 //! The credential is a token of the daemons' ServiceAccount that is bound to the Node:
 //! it has that account's few rights, writes no other node's Lease, and ends with the
-//! Node object. Beside a kubeconfig that names a file for it, a token is renewed by
-//! replacing that file; nothing else on the node changes.
+//! Node object. Before it ends the daemon asks for the next one by itself; an administrator
+//! can renew it, too, by replacing its file.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -18,8 +18,8 @@ use kube::{Client, Config, ResourceExt};
 use purelb_api::kubeconfig::{Cluster, Credential, DAEMON_ACCOUNT, kubeconfig, token_request};
 
 use crate::cli::Target;
-use crate::cluster::{self, cause};
-use crate::error::{Failure, Outcome, did_you_mean};
+use crate::cluster::{self, MANIFESTS, cause};
+use crate::error::{Failure, Outcome, code, did_you_mean};
 use crate::run::{note, say};
 
 /// What the API server's tokens last at least.
@@ -31,8 +31,8 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 pub struct NodeKubeconfigArgs {
     /// The node, as `kubectl get nodes` shows it
     pub node: String,
-    /// How long the token is good for; the API server may give less
-    #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = crate::cli::duration)]
+    /// How long the token is good for; if the API server gives less, the exit code is 3
+    #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = purelb_core::durations::parse)]
     pub duration: Duration,
     /// Where the node reaches the API server, if not where your kubeconfig does
     #[arg(long, value_name = "URL")]
@@ -57,8 +57,8 @@ pub async fn run(target: &Target, args: &NodeKubeconfigArgs) -> Outcome {
     let client = cluster::client_of(config.clone())?;
     let whereabouts = Whereabouts::of(&config, &client, target, args).await?;
     let node = node(&client, &args.node).await?;
-    let token = token(&client, target, args, &node).await?;
-    match &args.output_dir {
+    let Made { token, ends, shorter } = token(&client, target, args, &node).await?;
+    let done = match &args.output_dir {
         None if args.token_only => say(&format!("{token}\n")),
         None => say(&whereabouts.kubeconfig(target, &Credential::Token(&token))),
         Some(dir) => {
@@ -73,12 +73,21 @@ pub async fn run(target: &Target, args: &NodeKubeconfigArgs) -> Outcome {
             let files = written.join(" ");
             let restart = if args.token_only { "" } else { " && systemctl restart purelbd" };
             say(&format!(
-                "wrote to {}: {files}\non {}, as root, beside them: install -m 0640 -g purelb {files} /etc/purelb/{restart}\n",
+                "wrote to {}: {files}; the token ends {ends}\non {}, as root, beside them: install -m 0640 -g purelb {files} /etc/purelb/{restart}\n",
                 dir.display(),
                 args.node,
             ))
         }
-    }
+    }?;
+    // A script that asked for a year and has an hour shall not find out in an hour.
+    Ok(if shorter { code::LEFT } else { done })
+}
+
+/// A token, when it ends, and whether that is earlier than asked for.
+struct Made {
+    token: String,
+    ends: jiff::Timestamp,
+    shorter: bool,
 }
 
 /// Where the API server is, and how to know that it is the right one.
@@ -108,7 +117,9 @@ impl Whereabouts {
         }
         let ca_pem = match &config.root_cert {
             Some(certificates) => Some(certificates.iter().map(|der| pem(der)).collect()),
-            None if config.accept_invalid_certs => Some(published_ca(client, &target.namespace).await?),
+            None if config.accept_invalid_certs => {
+                Some(published_ca(client, &target.install_namespace).await?)
+            }
             // Verified by the system's authorities here, and so on the node.
             None => None,
         };
@@ -123,7 +134,7 @@ impl Whereabouts {
             ca_pem: self.ca_pem.as_deref(),
             tls_server_name: self.tls_name.as_deref(),
         };
-        kubeconfig(&cluster, &target.namespace, credential)
+        kubeconfig(&cluster, &target.install_namespace, credential)
     }
 }
 
@@ -157,16 +168,18 @@ async fn node(client: &Client, name: &str) -> Outcome<Node> {
     Err(Failure::new(format!("there is no Node {name}")).next(next))
 }
 
-async fn token(client: &Client, target: &Target, args: &NodeKubeconfigArgs, node: &Node) -> Outcome<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &target.namespace);
+async fn token(client: &Client, target: &Target, args: &NodeKubeconfigArgs, node: &Node) -> Outcome<Made> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &target.install_namespace);
     let seconds = i64::try_from(args.duration.as_secs()).unwrap_or(i64::MAX);
     let asked = token_request(node, seconds);
     let made = accounts.create_token_request(DAEMON_ACCOUNT, &PostParams::default(), &asked).await;
     let status = match made {
         Ok(made) => made.status.unwrap_or_default(),
         Err(kube::Error::Api(status)) if status.code == 404 => {
-            let what = format!("there is no ServiceAccount {}/{DAEMON_ACCOUNT}", target.namespace);
-            return Err(Failure::new(what).next("install the manifests: `kubectl apply -k deploy/k8s`"));
+            let what = format!("there is no ServiceAccount {}/{DAEMON_ACCOUNT}", target.install_namespace);
+            return Err(
+                Failure::new(what).next(format!("install the manifests: `kubectl apply -k {MANIFESTS}`"))
+            );
         }
         Err(error) => {
             return Err(Failure::new("the API server gives no token")
@@ -179,14 +192,26 @@ async fn token(client: &Client, target: &Target, args: &NodeKubeconfigArgs, node
     };
     let ends = ends.0;
     let lasts = ends.as_second().saturating_sub(jiff::Timestamp::now().as_second());
-    let mut notes =
-        vec![format!("the token ends {ends}; renew it before with --token-only, see deploy/k8s/README.md")];
+    let mut notes = vec![format!(
+        "the token ends {ends}; the daemon asks for its next one itself, see {MANIFESTS}/README.md"
+    )];
     // A minute for clocks that differ.
-    if lasts.saturating_add(60) < seconds {
-        notes.push(format!("the API server gave {} h of the {} h asked for", lasts / 3600, seconds / 3600));
+    let shorter = lasts.saturating_add(60) < seconds;
+    if shorter {
+        let (given, asked) = (lasts.max(0).unsigned_abs(), args.duration.as_secs());
+        notes.push(format!(
+            "the API server gave {} of the {} asked for: that is its limit (exit code {})",
+            hours(given),
+            hours(asked),
+            code::LEFT
+        ));
     }
     note(&notes);
-    Ok(token)
+    Ok(Made { token, ends, shorter })
+}
+
+fn hours(seconds: u64) -> String {
+    if seconds < 3600 { format!("{} min", seconds / 60) } else { format!("{} h", seconds / 3600) }
 }
 
 /// For nobody but the one who asked; replaces an earlier one as a whole.

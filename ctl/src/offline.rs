@@ -3,12 +3,13 @@
 //! No daemon and no cluster are asked, so all Leases count as live and nothing is
 //! known of kernels; what the objects themselves say is all there is.
 
+use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use pb::StepState as S;
 use purelb_api::service::Classes;
 use purelb_api::{endpoints, group, names};
 use purelb_core::election::Restriction;
-use purelb_core::facts::{LeaseFacts, PoolType, ServiceFacts};
+use purelb_core::facts::{GroupFacts, LeaseFacts, PoolType, ServiceFacts};
 use purelb_core::io::Update;
 use purelb_core::placement::Demand;
 use purelb_core::pools::Rules;
@@ -32,8 +33,11 @@ impl Demands {
     pub fn new(saved: &Saved) -> Self {
         let mut demands = purelb_core::placement::Demands::default();
         demands.update_services(Update::All(saved.services.iter().filter_map(service).collect()));
-        let groups = saved.groups.iter().filter_map(|g| group::parse(&g.object, &Rules::default()).ok());
-        demands.update_groups(Update::All(groups.map(|g| g.facts()).collect()));
+        let groups = saved.groups.iter().filter_map(|g| {
+            let config = group::parse(&g.object, &Rules::default()).ok()?;
+            Some(GroupFacts { retained: group::retained(&g.object), ..config.facts() })
+        });
+        demands.update_groups(Update::All(groups.collect()));
         demands.update_endpoints(Update::All(saved.slices.iter().filter_map(endpoints::facts).collect()));
         Self { demands, endpoints_known: !saved.slices.is_empty() }
     }
@@ -51,7 +55,7 @@ impl Demands {
 }
 
 /// Whatever its class is: who saved it wants to know about it.
-fn service(service: &k8s_openapi::api::core::v1::Service) -> Option<ServiceFacts> {
+fn service(service: &Service) -> Option<ServiceFacts> {
     let class = service.spec.as_ref()?.load_balancer_class.clone();
     let classes = Classes { class: class.unwrap_or_default(), default_announcer: true };
     purelb_api::service::facts(service, &classes)
@@ -238,7 +242,19 @@ impl Case<'_> {
             }
             (None, None) => story.step("Pool", S::StepNote, "no ServiceGroup in the files has it"),
         }
-        demand.map_or_else(|| found.map_or(PoolType::Local, |g| g.announce()), |d| d.pool)
+        let known = demand.filter(|d| d.group.is_some()).map(|d| d.pool);
+        known.or_else(|| found.map(|g| g.announce())).unwrap_or_else(|| self.kind_by_mark(demand))
+    }
+
+    /// Without the group all that is left is what the Service says of it.
+    fn kind_by_mark(&self, demand: Option<&Demand>) -> PoolType {
+        let keys: Vec<&ObjectKey> = demand.iter().flat_map(|d| &d.services).collect();
+        let has = |s: &Service| {
+            keys.iter().any(|k| Some(k.namespace()) == s.namespace().as_deref() && k.name() == s.name_any())
+        };
+        let services = self.saved.services.iter().filter(|s| has(s));
+        let mut marks = services.filter_map(|s| s.annotations().get(names::POOL_TYPE));
+        if marks.any(|mark| mark == names::POOL_TYPE_REMOTE) { PoolType::Remote } else { PoolType::Local }
     }
 
     fn tell_candidates(&self, story: &mut Story, vip: Vip, restriction: &Restriction) {

@@ -34,7 +34,14 @@ pub fn reason_tone(code: pb::ReasonCode) -> Option<Tone> {
     match code {
         C::Announcing => Some(Tone::Good),
         C::NotWinner => None,
-        C::Pending | C::HandingOver | C::Draining | C::Stopping | C::NoEndpoints => Some(Tone::Warn),
+        C::Pending
+        | C::HandingOver
+        | C::Draining
+        | C::Excluded
+        | C::Stopping
+        | C::NoEndpoints
+        | C::Declined
+        | C::NoService => Some(Tone::Warn),
         _ => Some(Tone::Bad),
     }
 }
@@ -63,10 +70,12 @@ pub struct Member {
 
 impl From<pb::Member> for Member {
     fn from(m: pb::Member) -> Self {
-        let state = match (m.live, m.out_of_service, m.draining) {
-            (false, ..) => "dead",
-            (_, true, _) => "out-of-service",
-            (_, _, true) => "draining",
+        let state = match &m {
+            m if !m.live => "dead",
+            m if m.out_of_service => "out-of-service",
+            m if m.draining => "draining",
+            m if m.excluded => "excluded",
+            m if m.ranks_last => "last",
             _ => "live",
         };
         Self {
@@ -93,7 +102,7 @@ impl Row for Member {
     fn cells(&self) -> Vec<Cell> {
         let tone = match self.state {
             "live" => Tone::Good,
-            "draining" => Tone::Warn,
+            "draining" | "excluded" | "last" => Tone::Warn,
             _ => Tone::Bad,
         };
         let node = if self.this_node { format!("{}*", self.node) } else { self.node.clone() };
@@ -172,6 +181,10 @@ impl Row for Vip {
     fn name(&self) -> String {
         self.ip.clone()
     }
+
+    fn services(&self) -> &[String] {
+        &self.services
+    }
 }
 
 /// A Service, put together from its addresses.
@@ -238,6 +251,10 @@ impl Row for Service {
 
     fn name(&self) -> String {
         self.service.clone()
+    }
+
+    fn services(&self) -> &[String] {
+        std::slice::from_ref(&self.service)
     }
 }
 

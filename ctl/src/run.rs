@@ -1,6 +1,7 @@
 //! From the command line to the command.
 
 use std::io::Write;
+use std::path::Path;
 
 use crate::cli::{Cli, Command, Format, MigrateArgs, Target, ValidateArgs, VersionArgs};
 use crate::error::{Failure, Outcome};
@@ -11,6 +12,7 @@ use crate::{
 };
 
 pub fn run(cli: Cli) -> Outcome {
+    let cli = cli.settled()?;
     let paint = Paint::new(cli.target.color);
     match cli.command {
         Command::Winner(args) if !args.files.is_empty() => {
@@ -37,7 +39,7 @@ pub fn run(cli: Cli) -> Outcome {
         Command::Status(args) => block_on(status::run(&cli.target, &args, paint)),
         Command::Get(args) => block_on(get::run(&cli.target, &args, paint)),
         Command::Drain(args) => block_on(drain::run(&cli.target, &args, paint)),
-        Command::Undrain => block_on(drain::undrain(&cli.target)),
+        Command::Undrain(_) => block_on(drain::undrain(&cli.target)),
         Command::Resync(args) => block_on(actions::resync(&cli.target, &args)),
         Command::Config(args) => block_on(actions::config(&cli.target, &args, paint)),
         Command::NodeKubeconfig(args) => block_on(node_kubeconfig::run(&cli.target, &args)),
@@ -73,7 +75,7 @@ fn run_validate(target: &Target, args: &ValidateArgs, paint: Paint) -> Outcome {
     let mut saved = if args.cluster {
         block_on(async {
             let client = cluster::client(target).await?;
-            cluster::everything(&client, &target.namespace).await
+            cluster::everything(&client, &target.install_namespace).await
         })?
     } else {
         saved::read(&args.files)?
@@ -89,14 +91,32 @@ fn run_validate(target: &Target, args: &ValidateArgs, paint: Paint) -> Outcome {
 }
 
 fn run_migrate(target: &Target, args: &MigrateArgs) -> Outcome {
-    if let Some(backup) = &args.rollback {
-        let objects = migrate::cluster::load(backup)?;
+    if let Some(path) = &args.rollback {
+        let backup = migrate::cluster::load(path)?;
+        let done =
+            block_on(async { migrate::cluster::rollback(&cluster::client(target).await?, &backup).await })?;
+        note(&done);
+        return say(&format!(
+            "{} v1 objects are back as {} has them\n",
+            backup.objects.len(),
+            path.display()
+        ));
+    }
+    if args.finish {
+        let done = block_on(async { migrate::definitions::finish(&cluster::client(target).await?).await })?;
+        note(&done);
+        return say("everything is v2\n");
+    }
+    if args.serve_both {
         let done = block_on(async {
             let client = cluster::client(target).await?;
-            migrate::cluster::write(&client, &objects).await
+            let old = migrate::cluster::read_v1(&client).await?;
+            let definitions = migrate::definitions::read(&client).await?;
+            said_saved(&migrate::cluster::save(args.backup.as_ref(), &definitions, &old)?);
+            migrate::definitions::serve_both(&client).await
         })?;
         note(&done);
-        return say(&format!("{} v1 objects are back as {} has them\n", done.len(), backup.display()));
+        return say("v1 and v2 are served\n");
     }
     let old = if args.files.is_empty() {
         block_on(async { migrate::cluster::read_v1(&cluster::client(target).await?).await })?
@@ -117,11 +137,7 @@ fn run_migrate(target: &Target, args: &MigrateArgs) -> Outcome {
         None => {}
     }
     if args.apply {
-        let backup = migrate::cluster::save(args.backup.as_ref(), &old)?;
-        note(&[format!(
-            "the v1 objects are saved in {0}; back with `purelbctl migrate --rollback {0}`",
-            backup.display()
-        )]);
+        said_saved(&migrate::cluster::save(args.backup.as_ref(), &[], &old)?);
         let written = block_on(async {
             let client = cluster::client(target).await?;
             migrate::cluster::write(&client, &done.objects).await
@@ -130,6 +146,13 @@ fn run_migrate(target: &Target, args: &MigrateArgs) -> Outcome {
         return say(&format!("{} objects are v2 now\n", written.len()));
     }
     Ok(0)
+}
+
+fn said_saved(backup: &Path) {
+    note(&[format!(
+        "what is there now is saved in {0}; back with `purelbctl migrate --rollback {0}`",
+        backup.display()
+    )]);
 }
 
 pub fn version(args: &VersionArgs) -> Outcome<String> {

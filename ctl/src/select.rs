@@ -10,6 +10,8 @@ use crate::table::Row;
 #[derive(Debug)]
 pub struct Selection {
     names: Vec<String>,
+    /// Of the Services that a row belongs to.
+    namespace: Option<String>,
     wants: Vec<Want>,
     sort: Option<(usize, bool)>,
 }
@@ -22,21 +24,30 @@ struct Want {
 }
 
 impl Selection {
-    pub fn new<R: Row>(args: &GetArgs) -> Outcome<Self> {
+    pub fn new<R: Row>(args: &GetArgs, namespace: Option<&str>) -> Outcome<Self> {
         let wants = args.selectors.iter().map(|text| want::<R>(text)).collect::<Outcome<_>>()?;
         let sort = args.sort_by.as_deref().map(|text| {
             let (name, down) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
             index::<R>(name).map(|i| (i, down))
         });
-        Ok(Self { names: args.names.clone(), wants, sort: sort.transpose()? })
+        let namespace = namespace.map(str::to_owned);
+        Ok(Self { names: args.names.clone(), namespace, wants, sort: sort.transpose()? })
     }
 
     pub fn matches<R: Row>(&self, row: &R) -> bool {
         let cells = row.cells();
         let name = row.name();
-        let named = self.names.is_empty()
-            || self.names.iter().any(|n| *n == name || name.ends_with(&format!("/{n}")));
-        named && self.wants.iter().all(|w| has(&cells[w.column].text, &w.value) == w.equal)
+        let named = self.names.is_empty() || self.names.iter().any(|n| is_called(n, &name));
+        let here = self.namespace.as_ref().is_none_or(|namespace| {
+            row.services().iter().any(|s| s.split_once('/').is_some_and(|(of, _)| of == namespace))
+        });
+        named && here && self.wants.iter().all(|w| has(&cells[w.column].text, &w.value) == w.equal)
+    }
+
+    /// Names given that nothing here has.
+    pub fn missing<R: Row>(&self, rows: &[R]) -> Vec<&str> {
+        let there = |name: &&String| rows.iter().any(|row| is_called(name, &row.name()));
+        self.names.iter().filter(|name| !there(name)).map(String::as_str).collect()
     }
 
     pub fn apply<R: Row>(&self, rows: Vec<R>) -> Vec<R> {
@@ -49,6 +60,16 @@ impl Selection {
         }
         rows
     }
+}
+
+/// Whole, without the part before a slash, or as an address that is written in another way.
+fn is_called(asked: &str, name: &str) -> bool {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let same_address = || {
+        let (a, b) = (asked.parse::<IpAddr>(), last.parse::<IpAddr>());
+        matches!((a, b), (Ok(a), Ok(b)) if a == b)
+    };
+    asked == name || name.ends_with(&format!("/{asked}")) || same_address()
 }
 
 fn want<R: Row>(text: &str) -> Outcome<Want> {

@@ -54,6 +54,10 @@ pub trait Row: Serialize {
     fn cells(&self) -> Vec<Cell>;
     /// For `-o name`.
     fn name(&self) -> String;
+    /// It is a Service, or belongs to some: `namespace/name`.
+    fn services(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// A list in the format asked for; ends in a line break.

@@ -1,7 +1,7 @@
 //! `winner`: who gets an address, and in which order the others follow.
 
 use purelb_core::election::{Candidacy, Election, Restriction, Tier};
-use purelb_core::facts::LeaseFacts;
+use purelb_core::facts::{LeaseFacts, Rank};
 use purelb_core::{NodeName, Vip};
 use purelb_proto::control::v1 as pb;
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub struct Place {
     /// Preferred nodes come first; the rest only stands in for them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fallback: bool,
+    #[serde(rename = "ranksLast", skip_serializing_if = "std::ops::Not::not")]
+    pub ranks_last: bool,
 }
 
 impl From<pb::Election> for Answer {
@@ -35,7 +37,14 @@ impl From<pb::Election> for Answer {
         Self {
             ip: e.ip,
             winner: (!e.winner.is_empty()).then_some(e.winner),
-            order: order.map(|c| Place { node: c.node, score: c.score, fallback: c.fallback }).collect(),
+            order: order
+                .map(|c| Place {
+                    node: c.node,
+                    score: c.score,
+                    fallback: c.fallback,
+                    ranks_last: c.ranks_last,
+                })
+                .collect(),
         }
     }
 }
@@ -47,7 +56,12 @@ impl From<Answer> for pb::Election {
             ip: a.ip,
             winner: a.winner.unwrap_or_default(),
             order: order
-                .map(|p| pb::Candidate { node: p.node, score: p.score, fallback: p.fallback })
+                .map(|p| pb::Candidate {
+                    node: p.node,
+                    score: p.score,
+                    fallback: p.fallback,
+                    ranks_last: p.ranks_last,
+                })
                 .collect(),
         }
     }
@@ -60,10 +74,14 @@ pub fn parse_ip(text: &str) -> Outcome<Vip> {
 /// An election among saved Leases, all of them live.
 pub fn election(leases: &[LeaseFacts]) -> Election {
     let mut election = Election::new();
+    // As the daemons do: ranks count once everybody has one.
+    let ranked = leases.iter().all(|lease| lease.rank.is_some());
     for lease in leases {
         let candidacy = Candidacy {
             subnets: lease.subnets.iter().copied().collect(),
             eligible: lease.draining.is_none(),
+            declined: lease.declined.clone().unwrap_or_default(),
+            rank: lease.rank.filter(|_| ranked).unwrap_or_default(),
         };
         election.upsert_member(lease.node.clone(), candidacy);
     }
@@ -81,6 +99,7 @@ pub fn answer(election: &Election, vip: Vip, restriction: &Restriction) -> Answe
                 node: r.node.to_string(),
                 score: r.score.to_string(),
                 fallback: r.tier == Tier::Fallback,
+                ranks_last: r.rank == Rank::Last,
             })
             .collect(),
     }
@@ -144,6 +163,8 @@ fn text(answers: &[Answer], whole_scores: bool, paint: Paint) -> String {
             let score =
                 if whole_scores { &place.score } else { place.score.get(..16).unwrap_or(&place.score) };
             let note = match (i, place.fallback) {
+                (0, _) if place.ranks_last => Cell::toned(Tone::Warn, "winner (all rank last)"),
+                (_, _) if place.ranks_last => "last".into(),
                 (0, false) => Cell::toned(Tone::Good, "winner"),
                 (0, true) => Cell::toned(Tone::Warn, "winner (no preferred node)"),
                 (_, true) => "fallback".into(),

@@ -71,9 +71,12 @@ fn mk_members() -> Vec<rows::Member> {
         out_of_service: false,
         knows_handoffs: handoffs,
         announced: strings(&["192.0.2.9"]),
+        declined: Vec::new(),
         subnets: strings(&["192.0.2.0/24", "2001:db8::/64"]),
         control_endpoint: if this_node { "10.0.0.1:7473".into() } else { String::new() },
         this_node,
+        excluded: false,
+        ranks_last: false,
     };
     let all = [
         member("node-a", true, false, true, true),
@@ -189,7 +192,7 @@ fn args(line: &str) -> GetArgs {
 #[test]
 fn rows_are_chosen_and_ordered_by_columns() {
     let names = |line: &str| -> Vec<String> {
-        let selection = Selection::new::<rows::Vip>(&args(line)).unwrap();
+        let selection = Selection::new::<rows::Vip>(&args(line), None).unwrap();
         selection.apply(mk_vips()).iter().map(Row::name).collect()
     };
     assert_eq!(names("purelbctl get vips -l reason=announcing"), ["192.0.2.9"]);
@@ -204,10 +207,36 @@ fn rows_are_chosen_and_ordered_by_columns() {
         "by value, not as text"
     );
     assert_eq!(names("purelbctl get vips 192.0.2.10"), ["192.0.2.10"]);
-    let wrong = |line: &str| Selection::new::<rows::Vip>(&args(line)).unwrap_err().to_string();
+    let wrong = |line: &str| Selection::new::<rows::Vip>(&args(line), None).unwrap_err().to_string();
     assert_eq!(
         wrong("purelbctl get vips --sort-by reasn"),
         "there is no column \"reasn\"\ndid you mean REASON?"
     );
     assert!(wrong("purelbctl get vips -l reason").contains("is not COLUMN=VALUE"));
+}
+
+#[test]
+fn a_namespace_is_the_services_and_what_is_not_there_is_named() {
+    let mut vips = mk_vips();
+    vips[1].services = strings(&["bank/api", "shop/web"]);
+    vips[2].services.clear();
+    let chosen = |line: &str, namespace| {
+        let selection = Selection::new::<rows::Vip>(&args(line), namespace).unwrap();
+        let rows = selection.apply(vips.clone());
+        let missing: Vec<String> = selection.missing(&rows).into_iter().map(str::to_owned).collect();
+        (rows.iter().map(Row::name).collect::<Vec<_>>(), missing)
+    };
+    assert_eq!(chosen("purelbctl get vips", Some("shop")).0, ["192.0.2.9", "192.0.2.10"]);
+    assert_eq!(chosen("purelbctl get vips", Some("bank")).0, ["192.0.2.10"]);
+    assert!(chosen("purelbctl get vips", Some("sho")).0.is_empty());
+    // Spelled as people do.
+    let there = chosen("purelbctl get vips 2001:DB8:0::7", None);
+    assert_eq!(there, (strings(&["2001:db8::7"]), vec![]));
+    let gone = chosen("purelbctl get vips 192.0.2.9 203.0.113.1", None);
+    assert_eq!(gone, (strings(&["192.0.2.9"]), strings(&["203.0.113.1"])));
+    assert_eq!(
+        chosen("purelbctl get vips 192.0.2.9", Some("bank")).1,
+        ["192.0.2.9"],
+        "not in that namespace"
+    );
 }

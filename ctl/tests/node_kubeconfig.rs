@@ -122,7 +122,7 @@ async fn a_daemon_can_work_with_it_on_its_node_and_do_nothing_else() -> Result<(
         ("PATCH", others.clone(), Some(renew), 422),
         ("DELETE", others, None, 422),
         ("DELETE", LEASES.to_owned(), None, 403),
-        ("POST", account.to_owned(), Some(json!({"spec": {}})), 403),
+        ("POST", account.to_owned(), Some(json!({"spec": {}})), 422),
         ("GET", "/api/v1/secrets".to_owned(), None, 403),
         ("GET", "/api/v1/namespaces/purelb-system/secrets/purelb-control-client".to_owned(), None, 403),
         ("GET", "/api/v1/pods".to_owned(), None, 403),
@@ -185,6 +185,31 @@ async fn a_token_is_renewed_alone_and_ends_with_its_node() -> Result<()> {
         }
     })
     .await?;
+    Ok(())
+}
+
+/// The API server of this test gives tokens of a day at most.
+#[tokio::test]
+async fn a_token_that_ends_earlier_than_asked_for_is_said_by_the_exit_code() -> Result<()> {
+    let mut builder = ControlPlane::builder();
+    builder = builder.api_server_flag("--service-account-max-token-expiration=24h");
+    let plane = builder.start().await?;
+    plane.apply_manifests().await?;
+    Api::<Node>::all(plane.admin()?).create(&PostParams::default(), &fixtures::node("capped")).await?;
+    let dir = tempfile::tempdir()?;
+    let out = dir.path().to_str().context("a path")?;
+    let cases: [(&[&str], i32); 4] = [
+        (&["capped"], 3),
+        (&["capped", "--token-only"], 3),
+        (&["capped", "--output-dir", out], 3),
+        (&["capped", "--duration", "12h"], 0),
+    ];
+    for (arguments, expected) in cases {
+        let (said, notes, code) = purelbctl(&plane, arguments).await?;
+        assert_eq!(code, expected, "{arguments:?}: {notes}");
+        assert!(!said.is_empty(), "it is made all the same");
+        assert_eq!(notes.contains("gave 24 h of the 8760 h asked for"), expected == 3, "{notes}");
+    }
     Ok(())
 }
 

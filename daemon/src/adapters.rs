@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use purelb_core::io::{Effect, Op, Source};
 use purelb_core::{Family, Input, Mono, Vip};
-use tracing::debug;
+use tracing::{debug, error};
 
 use crate::clock;
 use crate::driver::Outside;
 use crate::kube::KubeHandle;
 use crate::netlink::worker::Batch;
 use crate::netlink::{ApplierHandle, MonitorHandle};
-use crate::packets::Announcer;
+use crate::packets::{AnnounceError, Announcer};
 
 const OFFER_AGAIN: Duration = Duration::from_millis(20);
 /// Some changes of every address a node can reasonably hold.
@@ -74,6 +74,7 @@ pub struct Adapters {
     /// When each address under way was handed over.
     under_way: BTreeMap<u64, Mono>,
     stats: Arc<AdapterStats>,
+    left_behind: Vec<String>,
 }
 
 impl Adapters {
@@ -84,7 +85,13 @@ impl Adapters {
         kube: KubeHandle,
         stats: Arc<AdapterStats>,
     ) -> Self {
-        Self { applier, announcer, monitor, kube, backlog: Vec::new(), under_way: BTreeMap::new(), stats }
+        let (backlog, under_way) = (Vec::new(), BTreeMap::new());
+        Self { applier, announcer, monitor, kube, backlog, under_way, stats, left_behind: Vec::new() }
+    }
+
+    /// Addresses that the kernel would not let go of, at the end.
+    pub fn left_behind(&self) -> &[String] {
+        &self.left_behind
     }
 
     /// Lets what was begun come to its end.
@@ -124,8 +131,10 @@ impl Outside for Adapters {
         for effect in effects {
             match effect {
                 Effect::Apply { id, op } => self.keep(id, op, answers),
-                Effect::Announce { id, vip, index, interface } => {
-                    let sent = self.announcer.announce(vip, index);
+                Effect::Announce { id, vip, index, interface, until } => {
+                    let late = clock::now() > until;
+                    let sent =
+                        if late { Err(AnnounceError::TooLate) } else { self.announcer.announce(vip, index) };
                     self.stats.announced(vip, sent.is_ok());
                     if let Err(error) = &sent {
                         debug!(%vip, %interface, %error, "announcement not sent");
@@ -137,9 +146,15 @@ impl Outside for Adapters {
                 Effect::WriteSlot { service, vip, interface } => {
                     self.kube.write_slot(service, vip, interface);
                 }
+                Effect::ClearSlot { service, vip, node } => self.kube.clear_slot(service, vip, node),
                 Effect::Event(event) => self.kube.event(event),
                 Effect::Relist(Source::Kernel) => self.monitor.resync(),
                 Effect::Relist(source) => self.kube.relist(source),
+                Effect::LeftBehind(nets) => {
+                    let nets: Vec<String> = nets.iter().map(ToString::to_string).collect();
+                    error!(addresses = nets.join(" "), "the kernel did not let go of these addresses");
+                    self.left_behind = nets;
+                }
                 // The driver's to act on.
                 Effect::Exit => {}
             }

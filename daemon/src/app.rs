@@ -2,10 +2,12 @@
 //! so may a test.
 
 use std::fs;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use purelb_api::service::Classes;
 use purelb_core::{Engine, Input, InstanceId};
 use tokio::sync::{mpsc, watch};
@@ -20,9 +22,11 @@ use crate::driver::Driver;
 use crate::follow::Followers;
 use crate::handle::Handle;
 use crate::kube::{self, Access, Credentials, KubeConfig, Tuning};
+use crate::last_good::LastGood;
 use crate::lifecycle::Signals;
 use crate::lock::Lock;
 use crate::logging::LogHandle;
+use crate::memory;
 use crate::metrics::{self, Reading};
 use crate::netlink::monitor::MonitorError;
 use crate::netlink::{Applier, ApplierHandle, Marks, Monitor, MonitorSettings};
@@ -33,6 +37,8 @@ use crate::systemd::{Notifier, Systemd, watchdog};
 /// taken without gathering, and it costs memory only when used. When it is full the
 /// watches wait, and the monitor gathers its changes into one.
 const INPUTS: usize = 4096;
+/// In the state directory: the token we asked for ourselves.
+const OWN_TOKEN: &str = "token";
 /// For what was begun when the engine said that the process may end.
 const AT_THE_END: Duration = Duration::from_secs(1);
 
@@ -42,6 +48,8 @@ pub struct Running {
     pub handle: Handle,
     /// The configuration in force; changes with a reload.
     pub config: watch::Receiver<Arc<Config>>,
+    /// What the API server was asked and answered.
+    pub kube: Arc<kube::Counters>,
 }
 
 /// Runs the daemon until it is told to end. Needs a runtime with one thread, on the
@@ -69,6 +77,10 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
     let announcer = Announcer::open(monitor.handle().links())?;
     let applier = ApplierHandle::spawn(Applier::open(marks).context("netlink")?, inputs.clone())?;
     let kube = kube::start(kube_config(&config, node, instance), inputs).await?;
+    let vital: [Vital; 2] = [
+        ("the thread that changes addresses", Box::pin(applier.gone())),
+        ("the task that writes the Lease", Box::pin(kube.lease_writer_gone())),
+    ];
     let stats = Arc::new(AdapterStats::default());
     let reading = Reading { adapters: stats.clone(), monitor: monitor.handle(), kube: kube.counters() };
     let adapters = Adapters::new(applier, announcer, monitor.handle(), kube, stats);
@@ -76,27 +88,53 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
     let (driver, handle) = Driver::new(Engine::new(engine), queue, adapters, follow, mark)?;
 
     let (applied, current) = watch::channel(config);
-    let running = Running { handle: handle.clone(), config: current };
-    let _control = control::start(running.clone(), control::Limits::default())?;
+    let running = Running { handle: handle.clone(), config: current, kube: reading.kube.clone() };
+    let metrics = metrics::serve(running.clone(), reading);
+    let _control = control::start(running, control::Limits::default(), metrics)?;
     let mut around = JoinSet::new();
-    around.spawn(metrics::serve(running.clone(), reading));
+    around.spawn(memory::shrink_after_start(handle.clone()));
     around.spawn(async move {
         signals.follow(handle, || reload(&sources, &applied, &log)).await;
     });
     let monitor = tokio::spawn(monitor.run());
-    let adapters = tokio::select! {
-        ended = driver.run() => ended.context("the engine's task")?,
-        ended = monitor => return Err(ended.map_or_else(anyhow::Error::from, monitor_error)),
-    };
+    let monitor = async { ended_monitor(monitor.await) };
+    let adapters = attend(driver.run(), monitor, vital).await?;
+    let left = adapters.left_behind().join(" ");
     adapters.finish(AT_THE_END).await;
+    if !left.is_empty() {
+        // Their lifetime ends them; until then the Lease keeps others from them.
+        anyhow::bail!("the kernel did not let go of {left}");
+    }
     info!("ended");
     Ok(())
 }
 
-fn monitor_error(ended: Result<(), MonitorError>) -> anyhow::Error {
+/// A part the daemon cannot do without, by name, and its end.
+type Vital = (&'static str, Pin<Box<dyn Future<Output = ()>>>);
+
+/// Runs the engine's task until it is done. If a part ends before, so does the process: an
+/// engine whose decisions nobody carries out looks healthy, feeds the watchdog, and serves
+/// nobody. The service manager starts another, which takes over what is in the kernel.
+async fn attend<T>(
+    driver: impl Future<Output = io::Result<T>>,
+    monitor: impl Future<Output = anyhow::Error>,
+    vital: [Vital; 2],
+) -> Result<T> {
+    let [(first, first_gone), (second, second_gone)] = vital;
+    tokio::select! {
+        biased;
+        ended = driver => ended.context("the engine's task"),
+        error = monitor => Err(error),
+        () = first_gone => Err(anyhow!("{first} has ended")),
+        () = second_gone => Err(anyhow!("{second} has ended")),
+    }
+}
+
+fn ended_monitor(ended: Result<Result<(), MonitorError>, tokio::task::JoinError>) -> anyhow::Error {
     match ended {
         Err(error) => error.into(),
-        Ok(()) => anyhow::anyhow!("the netlink monitor has ended"),
+        Ok(Err(error)) => error.into(),
+        Ok(Ok(())) => anyhow!("the netlink monitor has ended"),
     }
 }
 
@@ -119,8 +157,13 @@ fn kube_config(config: &Config, node: purelb_core::NodeName, instance: InstanceI
             default_announcer: config.services.default_announcer,
         },
         control_endpoint: config.control_endpoint(),
-        access: Access { credentials, servers: settings.servers.clone() },
+        access: Access {
+            credentials,
+            servers: settings.servers.clone(),
+            own_token: Some(config.paths.state.join(OWN_TOKEN)),
+        },
         tuning: Tuning::default(),
+        last_good: LastGood::in_directory(&config.paths.state),
     }
 }
 
@@ -142,6 +185,13 @@ fn reload(sources: &Sources, applied: &watch::Sender<Arc<Config>>, log: &LogHand
     }
     next.metrics = fresh.metrics.clone();
     let waiting = differences(&next, &fresh);
+    // Where what is in force was said last.
+    for key in config::keys().into_iter().filter(|key| !waiting.contains(key)) {
+        match fresh.origins.get(&key) {
+            Some(place) => drop(next.origins.insert(key, place.clone())),
+            None => drop(next.origins.remove(&key)),
+        }
+    }
     if waiting.is_empty() {
         info!("configuration read again");
     } else {
@@ -162,6 +212,24 @@ fn differences(a: &Config, b: &Config) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_process_ends_with_any_part_it_cannot_do_without() {
+        let driver = || std::future::pending::<io::Result<()>>();
+        let monitor = || std::future::pending::<anyhow::Error>();
+        let part = |name, gone: bool| -> Vital {
+            let end: Pin<Box<dyn Future<Output = ()>>> =
+                if gone { Box::pin(std::future::ready(())) } else { Box::pin(std::future::pending()) };
+            (name, end)
+        };
+        for dead in [0, 1] {
+            let vital = [part("first", dead == 0), part("second", dead == 1)];
+            let ended = attend(driver(), monitor(), vital).await.unwrap_err();
+            assert_eq!(ended.to_string(), format!("{} has ended", ["first", "second"][dead]));
+        }
+        let both = [part("first", true), part("second", true)];
+        attend(std::future::ready(Ok(())), monitor(), both).await.expect("done is done");
+    }
 
     #[test]
     fn differences_are_named_by_their_keys() {

@@ -1,12 +1,14 @@
 //! The drain mark: a file that keeps a node drained across restarts and reboots until
 //! somebody undrains it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tokio::sync::Mutex;
+
+use crate::state_file::{replace, sync_directory};
 
 /// In the state directory.
 const FILE: &str = "draining";
@@ -55,7 +57,7 @@ impl DrainMark {
             return Ok(earlier);
         }
         let (path, text) = (self.path.clone(), since.clone());
-        self.apart(move || write(&path, &text)).await?;
+        self.apart(move || replace(&path, format!("{text}\n").as_bytes())).await?;
         Ok(since)
     }
 
@@ -79,20 +81,6 @@ impl DrainMark {
     fn error(&self, error: io::Error) -> MarkError {
         MarkError { path: self.path.clone(), error }
     }
-}
-
-/// Whole or not at all, and on the disk when it returns.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = File::create(&fresh)?;
-    writeln!(file, "{text}")?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    sync_directory(path)
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@
 //!
 //! One turn takes what has queued up, at most [`TURN`] inputs, decides once and starts
 //! what follows. The deadline comes before the queue, and every step checks the fence
-//! first, so a flood of inputs cannot keep a node from withdrawing. The watchdog is fed
+//! first, so a flood of inputs cannot keep a node from withdrawing. Facts come before
+//! questions: whoever may ask could otherwise keep the answer to a renewal from the engine,
+//! and fence the node. The watchdog is fed
 //! from here and from nowhere else: an engine that hangs is restarted.
 
 use std::io;
@@ -29,6 +31,8 @@ use crate::handle::{ASKS, Ask, EVENTS, Handle};
 
 /// Inputs of one turn: enough to merge a burst, few enough to look at the clock often.
 const TURN: usize = 512;
+/// Questions answered between two such turns, so that neither waits for the other's end.
+const ASKS_A_TURN: usize = 8;
 /// Under load a picture is drawn at most this often; the last one is always drawn.
 const PICTURES: Duration = Duration::from_millis(20);
 
@@ -51,6 +55,7 @@ pub trait Follow {
     /// The task is alive at `now`. When to be called again at the latest.
     fn alive(&mut self, now: Mono) -> Option<Mono>;
 
+    /// There is news: the pictures differ in their version.
     fn published(&mut self, before: &Snapshot, after: &Snapshot);
 }
 
@@ -81,6 +86,7 @@ impl<O: Outside, F: Follow> Driver<O, F> {
         mark: Arc<DrainMark>,
     ) -> io::Result<(Self, Handle)> {
         let now = clock::now();
+        let mut engine = engine;
         let (snapshot, pictures) = watch::channel(Arc::new(engine.snapshot(now)));
         let (events, _) = broadcast::channel(EVENTS);
         let (ask, asks) = mpsc::channel(ASKS);
@@ -121,14 +127,18 @@ impl<O: Outside, F: Follow> Driver<O, F> {
                     passed?;
                     self.step(vec![Input::Tick]);
                 }
-                Some(ask) = self.asks.recv() => self.answer(ask),
                 count = self.inputs.recv_many(&mut batch, TURN) => {
                     if count == 0 {
                         return Err(io::Error::other("every source of the engine's inputs has ended"));
                     }
                     batch.iter().for_each(|input| self.outside.seen(input));
                     self.step(std::mem::take(&mut batch));
+                    for _ in 0..ASKS_A_TURN {
+                        let Ok(ask) = self.asks.try_recv() else { break };
+                        self.answer(ask);
+                    }
                 }
+                Some(ask) = self.asks.recv() => self.answer(ask),
             }
             self.draw();
         }
@@ -181,8 +191,16 @@ impl<O: Outside, F: Follow> Driver<O, F> {
         self.stale = false;
         self.drawn = now;
         let after = Arc::new(self.engine.snapshot(now));
-        let before = self.snapshot.send_replace(after.clone());
-        self.follow.published(&before, &after);
+        let mut before = after.clone();
+        // Whoever reads has the newest; whoever waits is woken for news only, and a peer's
+        // renewal is none.
+        let news = self.snapshot.send_if_modified(|last| {
+            before = std::mem::replace(last, after.clone());
+            before.version != after.version
+        });
+        if news {
+            self.follow.published(&before, &after);
+        }
         for answer in self.waiting.drain(..) {
             let _ = answer.send(after.clone());
         }

@@ -51,7 +51,8 @@ impl Handle {
         self.snapshot.borrow().clone()
     }
 
-    /// Every new picture from here on; a slow reader skips to the newest.
+    /// Every picture with news from here on; a slow reader skips to the newest. What only
+    /// renewals change wakes nobody, see [`Snapshot::version`].
     pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshot.clone()
     }

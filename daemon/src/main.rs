@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use purelbd::config::{self, Sources};
 use purelbd::netlink::{Marks, withdraw_all};
-use purelbd::{app, logging};
+use purelbd::{app, logging, memory};
 
 /// Puts the addresses of Kubernetes Services on this node's interfaces.
 #[derive(Debug, Parser)]
@@ -63,6 +63,7 @@ fn run(flags: Flags) -> Result<()> {
         eprintln!("purelbd: the configuration is good (node {node}; files: {})", files.join(", "));
         return Ok(());
     }
+    memory::limit_heap();
     let log = logging::start(&loaded.config.log)?;
     // One thread: what is decided is decided in one place, and memory stays small.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

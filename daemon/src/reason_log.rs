@@ -1,7 +1,5 @@
 //! Says in the log why each address is, or is not, on this node: once per change.
 
-use std::cmp::Ordering;
-
 use purelb_core::reason::{Missing, Reason};
 use purelb_core::snapshot::{FenceView, Snapshot, VipView};
 use tracing::{debug, info, warn};
@@ -9,33 +7,14 @@ use tracing::{debug, info, warn};
 /// Compares two pictures and writes a line per difference that matters.
 pub fn changes(before: &Snapshot, after: &Snapshot) {
     fence(&before.fence, &after.fence);
-    let (mut old, mut new) = (before.vips.iter().peekable(), after.vips.iter().peekable());
-    loop {
-        // Both are sorted by address.
-        let side = match (old.peek(), new.peek()) {
-            (None, None) => return,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(o), Some(n)) => o.vip.cmp(&n.vip),
-        };
-        match side {
-            Ordering::Less => {
-                if let Some(gone) = old.next() {
-                    info!(vip = %gone.vip, service = services(gone), reason = "Gone", "{}: no Service has it any more", gone.vip);
-                }
+    for (was, is) in after.vips.changes_since(&before.vips) {
+        match (was, is) {
+            (Some(gone), None) => {
+                info!(vip = %gone.vip, service = services(gone), reason = "Gone", "{}: no Service has it any more", gone.vip);
             }
-            Ordering::Greater => {
-                if let Some(fresh) = new.next() {
-                    line(fresh, None);
-                }
-            }
-            Ordering::Equal => {
-                if let (Some(was), Some(is)) = (old.next(), new.next())
-                    && was.reason != is.reason
-                {
-                    line(is, Some(&was.reason));
-                }
-            }
+            (None, Some(fresh)) => line(fresh, None),
+            (Some(was), Some(is)) if was.reason != is.reason => line(is, Some(&was.reason)),
+            _ => {}
         }
     }
 }
@@ -56,7 +35,11 @@ fn line(view: &VipView, before: Option<&Reason>) {
         Reason::ApplyFailed { .. }
         | Reason::Duplicate { .. }
         | Reason::ForeignAddress { .. }
+        | Reason::HidesOwnNetwork { .. }
+        | Reason::NotInPool
         | Reason::Fenced { .. }
+        | Reason::Declined { .. }
+        | Reason::AllDeclined
         | Reason::NoEligibleNode
         | Reason::NoEndpoints
         | Reason::ConfigRejected { .. } => warn!(%vip, service, reason, "{vip}: {words}"),

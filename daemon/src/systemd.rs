@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use purelb_core::Mono;
-use purelb_core::reason::Reason;
-use purelb_core::snapshot::{FenceView, Snapshot};
+use purelb_core::snapshot::{FenceView, Snapshot, Tally};
 use tracing::{debug, info};
 
 use crate::clock;
@@ -102,9 +101,7 @@ fn monotonic_nanos() -> u64 {
 
 /// One line for `systemctl status`.
 pub fn status(picture: &Snapshot) -> String {
-    let announcing = picture.vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. })).count();
-    let held = picture.vips.iter().filter(|v| v.on_interface.is_some()).count();
-    let live = picture.members.iter().filter(|m| m.live).count();
+    let Tally { announcing, held, live } = picture.tally;
     if picture.stopping {
         return format!("stopping, {held} addresses left");
     }

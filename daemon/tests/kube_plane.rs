@@ -2,6 +2,7 @@
 //! nothing more.
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -91,6 +92,16 @@ impl Daemon {
         name: &str,
         access: impl AsyncFnOnce(&Node) -> Result<Access>,
     ) -> Result<Daemon> {
+        let tuning = Tuning { condition_delay: Duration::from_millis(50), ..Tuning::default() };
+        Self::start_tuned(plane, name, tuning, access).await
+    }
+
+    async fn start_tuned(
+        plane: &ControlPlane,
+        name: &str,
+        tuning: Tuning,
+        access: impl AsyncFnOnce(&Node) -> Result<Access>,
+    ) -> Result<Daemon> {
         let admin = plane.admin()?;
         let node =
             Api::<Node>::all(admin.clone()).create(&PostParams::default(), &fixtures::node(name)).await?;
@@ -101,7 +112,8 @@ impl Daemon {
             classes: Default::default(),
             control_endpoint: None,
             access: access(&node).await?,
-            tuning: Tuning { condition_delay: Duration::from_millis(50), ..Tuning::default() },
+            tuning,
+            last_good: purelbd::last_good::LastGood::in_memory(),
         };
         let (inputs, receiver) = mpsc::channel(64);
         let log = Log::collect(receiver);
@@ -114,8 +126,9 @@ impl Daemon {
 
     async fn as_shipped(plane: &ControlPlane, name: &str) -> Result<Daemon> {
         let account = ServiceAccount::node_daemon();
-        Self::start(plane, name, async |_| {
-            Ok(Access::kubeconfig(plane.kubeconfig_for(&account, &plane.url()).await?))
+        Self::start(plane, name, async |node| {
+            let token = plane.token_for_node(&account, node).await?;
+            Ok(Access::kubeconfig(plane.kubeconfig_with_token(&plane.url(), &token)?))
         })
         .await
     }
@@ -126,7 +139,9 @@ impl Daemon {
             duration: Duration::from_secs(10),
             subnets: ["192.0.2.0/24".parse()?].into(),
             draining: None,
-            announced: ["192.0.2.7".parse()?].into(),
+            rank: purelb_core::facts::Rank::First,
+            announced: std::sync::Arc::new(["192.0.2.7".parse()?].into()),
+            declined: Default::default(),
             node_uid: self.node.uid().unwrap_or_default(),
         };
         self.handle.write_lease(LeaseWrite { seq, mode, content, timeout: Duration::from_secs(5) });
@@ -328,5 +343,49 @@ async fn a_server_that_was_away() -> Result<()> {
     };
     daemon.log.find("the watches are back", told).await?;
     println!("whole again {:?} after the server said it was ready", back.elapsed());
+    Ok(())
+}
+
+/// As kubelets do: asked for with the token it has, kept for itself, used from then on.
+#[tokio::test]
+async fn a_daemon_gets_its_next_token_by_itself() -> Result<()> {
+    let plane = plane().await?;
+    let account = ServiceAccount::node_daemon();
+    let dir = tempfile::tempdir()?;
+    let (own, given) = (dir.path().join("token"), Mutex::new(None));
+    // At once instead of after four fifths, and once.
+    let tuning = Tuning { token_share: 0, token_look: Duration::from_secs(3600), ..Tuning::default() };
+    let daemon = Daemon::start_tuned(plane, "renews-node", tuning, async |node| {
+        let token = plane.token_for_node(&account, node).await?;
+        let (kubeconfig, file) = plane.kubeconfig_with_token_file(&plane.url(), &token)?;
+        *given.lock().unwrap() = Some((file, token));
+        // Tokens say when they were made in seconds: the next one is to be newer.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        Ok(Access { own_token: Some(own.clone()), ..Access::kubeconfig(kubeconfig) })
+    })
+    .await?;
+    let (file, first) = given.into_inner().unwrap().context("a token")?;
+    let next = eventually("the next token is kept", Duration::from_secs(30), || async {
+        std::fs::read_to_string(&own).map_err(|e| format!("{e}: {:?}", daemon.handle.counters().credentials))
+    })
+    .await?;
+    assert_ne!(next, first);
+    assert_eq!(std::fs::metadata(&own)?.permissions().mode() & 0o777, 0o600);
+    let (expires, lifetime) = daemon.handle.counters().credentials.get().context("an end")?;
+    let left = expires - k8s_openapi::jiff::Timestamp::now().as_second();
+    assert!((1..=lifetime).contains(&left) && lifetime > 600, "{left} of {lifetime}");
+    assert_eq!(daemon.handle.counters().credentials.trouble(), None);
+    // It writes the node's Lease with it: the administrator's has no say any more.
+    std::fs::write(&file, "")?;
+    daemon.write(1, LeaseMode::Create).await?.expect("with the token it asked for");
+    // It is bound, too: another node's Lease is refused.
+    let client = plane.client_with_token(&plane.url(), next.trim())?;
+    let leases: Api<Lease> = Api::namespaced(client, SYSTEM);
+    let note = json!({"metadata": {"annotations": {"x": "y"}}});
+    leases.patch(&daemon.lease_name(), &PatchParams::default(), &Patch::Merge(&note)).await?;
+    let other = Daemon::as_shipped(plane, "other-node").await?;
+    other.write(1, LeaseMode::Create).await?.expect("created");
+    let refused = leases.patch(&other.lease_name(), &PatchParams::default(), &Patch::Merge(&note)).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 422), "{refused:?}");
     Ok(())
 }

@@ -5,33 +5,36 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hyper_util::rt::TokioIo;
-use purelb_core::allocation::Question;
+use purelb_core::allocation::{Listed, Question};
 use purelb_core::{Family, ObjectKey, Vip};
 use purelb_proto::ipam::v1::ipam_client::IpamClient;
 use purelb_proto::ipam::v1::{
-    AllocateRequest, ExplicitAddresses, Families, Family as WireFamily, ReleaseRequest, StatsRequest,
-    allocate_request, release_request,
+    AllocateRequest, ExplicitAddresses, Families, Family as WireFamily, ListRequest, ReleaseRequest,
+    StatsRequest, allocate_request, release_request,
 };
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Response, Status};
 
-use super::{Provider, ProviderError, ProviderStats};
+use super::{Installation, Provider, ProviderError, ProviderStats};
 use crate::metrics::Metrics;
 
 /// A provider that hangs keeps its Services waiting no longer than this.
 const WITHIN: Duration = Duration::from_secs(5);
+/// No address book has so many pages; one that goes round in a circle has.
+const PAGES: usize = 10_000;
 
 /// One provider, connected when it is first asked and again when it came back.
 #[derive(Debug)]
 pub struct External {
     socket: String,
+    installation: Installation,
     client: IpamClient<Channel>,
     metrics: Metrics,
 }
 
 impl External {
-    pub fn new(socket: &str, metrics: Metrics) -> Self {
+    pub fn new(socket: &str, installation: Installation, metrics: Metrics) -> Self {
         let path = PathBuf::from(socket);
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
@@ -39,7 +42,7 @@ impl External {
         });
         let endpoint = Endpoint::from_static("http://ipam.local").connect_timeout(WITHIN).timeout(WITHIN);
         let client = IpamClient::new(endpoint.connect_with_connector_lazy(connector));
-        Self { socket: socket.to_owned(), client, metrics }
+        Self { socket: socket.to_owned(), installation, client, metrics }
     }
 
     fn seen<T>(&self, method: &str, answer: Result<Response<T>, Status>) -> Result<T, ProviderError> {
@@ -53,6 +56,7 @@ impl External {
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
                 ProviderError::Unreachable(format!("{}: {}", self.socket, deepest(status)))
             }
+            Code::ResourceExhausted => ProviderError::Full(status.message().to_owned()),
             _ => ProviderError::Refused(status.message().to_owned()),
         }
     }
@@ -73,6 +77,7 @@ impl External {
             service: question.service.to_string(),
             sharing_key: question.sharing_key.clone().unwrap_or_default(),
             want: Some(want),
+            installation: self.installation.to_string(),
         };
         let answer = self.client.clone().allocate(Request::new(request)).await;
         let given = self.seen("Allocate", answer)?.ips;
@@ -109,13 +114,15 @@ impl Provider for External {
         }
         match self.one(question, &question.families).await {
             // Where two are preferred, each is asked for alone before giving up.
-            Err(ProviderError::Refused(why)) if question.either && question.families.len() > 1 => {
+            Err(why @ (ProviderError::Refused(_) | ProviderError::Full(_)))
+                if question.either && question.families.len() > 1 =>
+            {
                 for family in &question.families {
                     if let Ok(ips) = self.one(question, &[*family]).await {
                         return Ok(ips);
                     }
                 }
-                Err(ProviderError::Refused(why))
+                Err(why)
             }
             answer => answer,
         }
@@ -126,10 +133,39 @@ impl Provider for External {
             Some(ip) => release_request::What::Ip(ip.to_string()),
             None => release_request::What::All(true),
         };
-        let request =
-            ReleaseRequest { pool: pool.to_owned(), service: service.to_string(), what: Some(what) };
+        let request = ReleaseRequest {
+            pool: pool.to_owned(),
+            service: service.to_string(),
+            what: Some(what),
+            installation: self.installation.to_string(),
+        };
         let answer = self.client.clone().release(Request::new(request)).await;
         self.seen("Release", answer).map(drop)
+    }
+
+    async fn list(&self, pool: &str) -> Result<Option<Vec<Listed>>, ProviderError> {
+        let ours = self.installation.to_string();
+        let mut listed = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..PAGES {
+            let request = ListRequest { pool: pool.to_owned(), installation: ours.clone(), page_token };
+            let answer = self.client.clone().list(Request::new(request)).await;
+            if answer.as_ref().is_err_and(|status| status.code() == Code::Unimplemented) {
+                self.metrics.rpc(&self.socket, "List", "Unimplemented");
+                return Ok(None);
+            }
+            let page = self.seen("List", answer)?;
+            // One it does not know the owner of is nobody's to give back.
+            let given = page.holdings.iter().filter(|holding| holding.installation == ours);
+            listed.extend(given.filter_map(|holding| {
+                Some(Listed { service: ObjectKey::new(&holding.service).ok()?, ip: holding.ip.parse().ok()? })
+            }));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(Some(listed));
+            }
+        }
+        Err(ProviderError::Refused("its List does not come to an end".to_owned()))
     }
 
     async fn stats(&self, pool: &str) -> Result<ProviderStats, ProviderError> {

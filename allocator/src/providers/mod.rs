@@ -8,16 +8,18 @@ mod netbox;
 mod rest;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::Client;
 use purelb_api::group::{GroupConfig, Source};
-use purelb_core::allocation::Question;
+use purelb_core::allocation::{Listed, Question};
 use purelb_core::pools::GroupName;
 use purelb_core::{Mono, ObjectKey, Vip};
+use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -31,9 +33,32 @@ use netbox::{Netbox, Token};
 /// the same answer, so that a thousand Services do not each wait for its timeout.
 const REST: Duration = Duration::from_secs(2);
 
+/// Which purelb of which cluster an address was given to, in the books of others: so that
+/// nobody gives back what is somebody else's. The same as long as the cluster lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation(String);
+
+impl Installation {
+    /// The uid of namespace kube-system is what a cluster is told apart by; of two
+    /// installations in it each has its own namespace.
+    pub fn of(cluster_uid: &str, namespace: &str) -> Self {
+        let sum = Sha256::digest(format!("{cluster_uid}/{namespace}"));
+        Self(sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl std::fmt::Display for Installation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Why a provider gave nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProviderError {
+    /// It has nothing left of what was asked for.
+    #[error("{0}")]
+    Full(String),
     /// It understood and said no.
     #[error("{0}")]
     Refused(String),
@@ -59,6 +84,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// no error.
     async fn release(&self, pool: &str, service: &ObjectKey, ip: Option<Vip>) -> Result<(), ProviderError>;
     async fn stats(&self, pool: &str) -> Result<ProviderStats, ProviderError>;
+    /// What it has given to this installation; None: it cannot say.
+    async fn list(&self, pool: &str) -> Result<Option<Vec<Listed>>, ProviderError>;
 }
 
 /// How many may be asked something at the same time.
@@ -128,6 +155,11 @@ impl Rested {
         self.resting()?;
         self.note(self.inner.stats(pool).await)
     }
+
+    pub async fn list(&self, guard: &Guard, pool: &str) -> Result<Option<Vec<Listed>>, ProviderError> {
+        let _turn = self.enter(guard).await?;
+        self.note(self.inner.list(pool).await)
+    }
 }
 
 /// What all NetBoxes are reached with.
@@ -137,6 +169,19 @@ pub struct NetboxAccess {
     pub token: Option<String>,
     /// Certificates trusted beside the system's.
     pub trust: Vec<CertificateDer<'static>>,
+    tls: Arc<OnceLock<ClientConfig>>,
+}
+
+impl NetboxAccess {
+    pub fn new(token: Option<String>, trust: Vec<CertificateDer<'static>>) -> Self {
+        Self { token, trust, tls: Arc::default() }
+    }
+
+    /// Read once in the life of the process: the system's certificates are many, and the
+    /// loop that renews the Lease waits meanwhile.
+    fn tls(&self) -> ClientConfig {
+        self.tls.get_or_init(|| rest::trusting(&self.trust)).clone()
+    }
 }
 
 impl std::fmt::Debug for NetboxAccess {
@@ -151,6 +196,7 @@ pub struct Providers {
     namespace: String,
     netbox: NetboxAccess,
     metrics: Metrics,
+    installation: Installation,
     made: BTreeMap<GroupName, (Source, Arc<Rested>)>,
     /// By address of the NetBox: several groups may use the same one.
     turns: BTreeMap<String, Turn>,
@@ -169,9 +215,16 @@ impl Providers {
             namespace: namespace.to_owned(),
             netbox,
             metrics,
+            installation: Installation::default(),
             made: BTreeMap::new(),
             turns: BTreeMap::new(),
         }
+    }
+
+    /// Who asks. To be said before anything is asked.
+    pub fn identify(&mut self, installation: Installation) {
+        self.installation = installation;
+        self.made.clear();
     }
 
     /// The provider of a group; made anew when the group names another.
@@ -186,11 +239,16 @@ impl Providers {
         Some(provider)
     }
 
+    /// The provider of a group that is no more, for what has to go back to it.
+    pub fn of_former(&mut self, config: &GroupConfig) -> Option<Arc<Rested>> {
+        self.make(config)
+    }
+
     fn make(&mut self, config: &GroupConfig) -> Option<Arc<Rested>> {
         let (inner, turn): (Box<dyn Provider>, _) = match &config.source {
             Source::Ranges(_) => return None,
             Source::External(external) => (
-                Box::new(External::new(&external.socket, self.metrics.clone())),
+                Box::new(External::new(&external.socket, self.installation.clone(), self.metrics.clone())),
                 Arc::new(Semaphore::new(SOME)),
             ),
             Source::Netbox(netbox) => {
@@ -205,7 +263,9 @@ impl Providers {
                 };
                 let turn = self.turns.entry(netbox.url.clone());
                 let turn = turn.or_insert_with(|| Arc::new(Semaphore::new(ONE))).clone();
-                (Box::new(Netbox::new(&netbox.url, &netbox.tenant, token, &self.netbox.trust)), turn)
+                let installation = self.installation.clone();
+                let made = Netbox::new(&netbox.url, &netbox.tenant, installation, token, self.netbox.tls());
+                (Box::new(made), turn)
             }
         };
         Some(Arc::new(Rested::new(inner, turn)))

@@ -6,9 +6,11 @@
 //!   ip-addresses, reserved        PATCH active + description     ── release: PATCH reserved
 //!   ip-ranges, prefixes, reserved POST available-ips             ── release: DELETE
 //! ```
-//! The description `purelb: <namespace>/<name>` says who uses an address. It is looked
-//! for first, so that asking again, also after an answer got lost, gives the same
-//! address; NetBox is the memory, not this process.
+//! The description `purelb: <namespace>/<name> [<installation>]` says who uses an address,
+//! and of which cluster. It is looked for first, so that asking again, also after an
+//! answer got lost, gives the same address; NetBox is the memory, not this process.
+//! What carries the mark of another installation, or none, is never touched, also if it
+//! has our tenant.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -17,16 +19,18 @@ use async_trait::async_trait;
 use http::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use purelb_core::allocation::Question;
+use purelb_core::allocation::{Listed, Question};
 use purelb_core::{Family, ObjectKey, Vip};
-use rustls::pki_types::CertificateDer;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::rest::Rest;
-use super::{Provider, ProviderError, ProviderStats};
+use super::{Installation, Provider, ProviderError, ProviderStats};
 
 const PAGE: usize = 200;
+/// No NetBox has so many pages; one that goes round in a circle has.
+const PAGES: usize = 10_000;
 /// In `comments` of addresses that did not exist before: release deletes these.
 const CREATED: &str = "created by purelb";
 
@@ -40,6 +44,7 @@ pub enum Token {
 pub struct Netbox {
     rest: Rest,
     tenant: String,
+    installation: Installation,
     token: Token,
     cached: Mutex<Option<String>>,
 }
@@ -76,9 +81,17 @@ impl Entry {
     }
 }
 
-fn mark(service: &ObjectKey) -> String {
+const MARK: &str = "purelb: ";
+
+/// Whose description it is, if it is one of ours.
+fn marked(description: &str, installation: &Installation) -> Option<ObjectKey> {
+    let tail = format!(" [{installation}]");
+    ObjectKey::new(description.strip_prefix(MARK)?.strip_suffix(&tail)?).ok()
+}
+
+fn mark(service: &ObjectKey, installation: &Installation) -> String {
     // NetBox takes 200 characters; what is cut off is told apart by a number.
-    let text = format!("purelb: {service}");
+    let text = format!("{MARK}{service} [{installation}]");
     if text.len() <= 200 {
         return text;
     }
@@ -101,8 +114,13 @@ fn escape(text: &str) -> String {
 }
 
 impl Netbox {
-    pub fn new(url: &str, tenant: &str, token: Token, trust: &[CertificateDer<'static>]) -> Self {
-        Self { rest: Rest::new(url, trust), tenant: tenant.to_owned(), token, cached: Mutex::new(None) }
+    pub fn new(url: &str, tenant: &str, installation: Installation, token: Token, tls: ClientConfig) -> Self {
+        let (rest, tenant) = (Rest::new(url, tls), tenant.to_owned());
+        Self { rest, tenant, installation, token, cached: Mutex::new(None) }
+    }
+
+    fn mark(&self, service: &ObjectKey) -> String {
+        mark(service, &self.installation)
     }
 
     async fn token(&self) -> Result<String, ProviderError> {
@@ -147,13 +165,19 @@ impl Netbox {
         }
         let detail = answer["detail"].as_str().map_or_else(|| answer.to_string(), str::to_owned);
         let words: String = detail.chars().take(200).collect();
-        Err(ProviderError::Refused(format!("NetBox refuses {method} {path}: {code} {words}")))
+        let words = format!("NetBox refuses {method} {path}: {code} {words}");
+        Err(match code.as_u16() {
+            // What it says when a range or prefix has nothing left, and only then.
+            409 => ProviderError::Full(words),
+            408 | 429 => ProviderError::Unreachable(words),
+            _ => ProviderError::Refused(words),
+        })
     }
 
     /// Everything a query finds.
     async fn all(&self, what: &str, query: &str) -> Result<Vec<Value>, ProviderError> {
         let mut found = Vec::new();
-        loop {
+        for _ in 0..PAGES {
             let (tenant, offset) = (escape(&self.tenant), found.len());
             let path = format!("/api/ipam/{what}/?tenant={tenant}&limit={PAGE}&offset={offset}{query}");
             let answer = self.call(Method::GET, &path, None).await?;
@@ -164,6 +188,7 @@ impl Netbox {
                 return Ok(found);
             }
         }
+        Err(ProviderError::Refused(format!("NetBox's list of {what} does not come to an end")))
     }
 
     async fn addresses(&self, query: &str) -> Result<Vec<Entry>, ProviderError> {
@@ -172,14 +197,14 @@ impl Netbox {
 
     /// What the Service has already.
     async fn own(&self, service: &ObjectKey) -> Result<Vec<Entry>, ProviderError> {
-        let mark = mark(service);
+        let mark = self.mark(service);
         let mut found = self.addresses(&format!("&description={}", escape(&mark))).await?;
         found.retain(|entry| entry.description == mark && entry.status == "active");
         Ok(found)
     }
 
     async fn take(&self, entry: &Entry, service: &ObjectKey) -> Result<Vip, ProviderError> {
-        let body = json!({"status": "active", "description": mark(service)});
+        let body = json!({"status": "active", "description": self.mark(service)});
         self.call(Method::PATCH, &format!("/api/ipam/ip-addresses/{}/", entry.id), Some(&body)).await?;
         Ok(entry.ip)
     }
@@ -201,6 +226,8 @@ impl Netbox {
                 let body = self.fresh(service);
                 let path = format!("/api/ipam/{what}/{id}/available-ips/");
                 match self.call(Method::POST, &path, Some(&body)).await {
+                    // How older releases say that there is none left.
+                    Ok(Value::Null) => {}
                     Ok(made) => {
                         // One object, or a list of one, by release.
                         let made = made.as_array().and_then(|list| list.first()).unwrap_or(&made).clone();
@@ -208,20 +235,20 @@ impl Netbox {
                             ProviderError::Refused("NetBox made an address it does not show".into())
                         });
                     }
-                    // Full; the next one.
-                    Err(ProviderError::Refused(_)) => {}
+                    // The next one. Any other refusal is about us, not about room.
+                    Err(ProviderError::Full(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        Err(ProviderError::Refused(format!(
+        Err(ProviderError::Full(format!(
             "NetBox has no {family} address reserved for tenant {}",
             self.tenant
         )))
     }
 
     fn fresh(&self, service: &ObjectKey) -> Value {
-        json!({"status": "active", "description": mark(service), "comments": CREATED,
+        json!({"status": "active", "description": self.mark(service), "comments": CREATED,
             "tenant": {"slug": self.tenant}})
     }
 
@@ -231,7 +258,7 @@ impl Netbox {
         if let Some(entry) = found.first() {
             return match entry.status.as_str() {
                 "reserved" => self.take(entry, service).await,
-                _ if entry.description == mark(service) => Ok(ip),
+                _ if entry.description == self.mark(service) => Ok(ip),
                 status => Err(ProviderError::Refused(format!(
                     "NetBox has {ip} as {status} ({})",
                     entry.description
@@ -269,7 +296,7 @@ impl Provider for Netbox {
                 Some(ip) => given.push(ip),
                 None => match self.any(*family, &question.service).await {
                     Ok(ip) => given.push(ip),
-                    Err(why @ ProviderError::Refused(_)) if question.either => refused = Some(why),
+                    Err(why @ ProviderError::Full(_)) if question.either => refused = Some(why),
                     Err(why) => return Err(why),
                 },
             }
@@ -296,6 +323,15 @@ impl Provider for Netbox {
         Ok(())
     }
 
+    async fn list(&self, _pool: &str) -> Result<Option<Vec<Listed>>, ProviderError> {
+        let query = format!("&status=active&description__isw={}", escape(MARK));
+        let entries = self.addresses(&query).await?;
+        let ours = entries.into_iter().filter(|entry| entry.status == "active").filter_map(|entry| {
+            Some(Listed { service: marked(&entry.description, &self.installation)?, ip: entry.ip })
+        });
+        Ok(Some(ours.collect()))
+    }
+
     async fn stats(&self, _pool: &str) -> Result<ProviderStats, ProviderError> {
         let mut addresses = Vec::new();
         for (what, field) in [("prefixes", "prefix"), ("ip-ranges", "display")] {
@@ -316,10 +352,20 @@ mod tests {
 
     #[test]
     fn marks_fit_and_differ() {
+        let (here, there) =
+            (Installation::of("u1", "purelb-system"), Installation::of("u2", "purelb-system"));
         let key = |n: usize| ObjectKey::of(&"n".repeat(63), &format!("{}{n}", "s".repeat(250))).unwrap();
-        assert_eq!(mark(&ObjectKey::new("ns/a").unwrap()), "purelb: ns/a");
-        assert!(mark(&key(1)).chars().count() <= 200);
-        assert_ne!(mark(&key(1)), mark(&key(2)));
+        let a = ObjectKey::new("ns/a").unwrap();
+        assert_eq!(mark(&a, &here), format!("purelb: ns/a [{here}]"));
+        assert!(mark(&key(1), &here).chars().count() <= 200);
+        assert_ne!(mark(&key(1), &here), mark(&key(2), &here));
         assert_eq!(escape("purelb: ns/a"), "purelb%3A%20ns%2Fa");
+        // The longest names there are in a cluster are read back whole.
+        let long = ObjectKey::of(&"n".repeat(63), &"s".repeat(63)).unwrap();
+        assert_eq!(marked(&mark(&long, &here), &here), Some(long));
+        assert_eq!(marked(&mark(&a, &there), &here), None, "another cluster's");
+        for other in ["", "purelb: ns/a", "purelb: ns/a []", "ns/a", &mark(&key(1), &here)] {
+            assert_eq!(marked(other, &here), None, "{other}");
+        }
     }
 }

@@ -26,6 +26,20 @@ const LARGEST: usize = 16 << 20;
 /// An answer's code and body.
 pub(super) type Answer = (StatusCode, Value);
 
+/// Trusts the system's certificates, and these.
+pub(super) fn trusting(more: &[CertificateDer<'static>]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    // A certificate that cannot be read is one less to trust, no reason to stop.
+    let (_taken, _ignored) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let (_taken, _ignored) = roots.add_parsable_certificates(more.iter().cloned());
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has the default protocol versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     base: String,
@@ -33,19 +47,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// `more`: certificates trusted beside the system's.
-    pub(super) fn new(base: &str, more: &[CertificateDer<'static>]) -> Self {
-        let mut roots = RootCertStore::empty();
-        // A certificate that cannot be read is one less to trust, no reason to stop.
-        let (_taken, _ignored) =
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let (_taken, _ignored) = roots.add_parsable_certificates(more.iter().cloned());
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the default protocol versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+    pub(super) fn new(base: &str, tls: ClientConfig) -> Self {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).build(connector);

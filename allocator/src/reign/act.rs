@@ -1,11 +1,12 @@
 //! Decisions out, results back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use purelb_api::{ServiceGroup, service};
-use purelb_core::allocation::{Change, Decision, GiveBack, Question, Sure, Tally};
+use purelb_core::allocation::{Change, Decision, GiveBack, Listed, Question, Sure, Tally};
 use purelb_core::facts::PoolType;
 use purelb_core::pools::{GroupName, GroupStats};
 use purelb_core::{ObjectKey, Vip};
@@ -13,10 +14,12 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::{FLUSH_AFTER, FLUSH_PAUSE, Reign};
-use crate::providers::{ProviderError, ProviderStats};
-use crate::writer::Ended;
+use crate::leader::Guard;
+use crate::providers::{ProviderError, ProviderStats, Rested};
+use crate::writer::{Ended, Fence};
 
-/// How often giving an address back is tried before the user hears of it.
+/// How often giving an address back is tried before the user hears of it. A sweep finds
+/// it again later.
 const GIVE_BACK_TRIES: u32 = 8;
 
 /// Providers are not asked how full they are more often than this: they may have to
@@ -27,9 +30,11 @@ const STATS_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Done {
     Wrote { key: ObjectKey, ended: Ended, tally: Tally },
+    Fenced { key: ObjectKey, ended: Fence },
     Answered { key: ObjectKey, question: Question, answer: Result<Vec<Vip>, String> },
     GaveBack { what: GiveBack, answer: Result<(), String> },
     Status { name: GroupName, answer: Result<Box<ServiceGroup>, String> },
+    Listed { name: GroupName, answer: Result<Option<Vec<Listed>>, ProviderError> },
     Stats { name: GroupName, answer: Result<ProviderStats, ProviderError> },
 }
 
@@ -77,30 +82,38 @@ impl Reign {
 
     fn give_back(&mut self) {
         for what in self.book.take_give_backs() {
-            let Some(config) = self.groups.config(&what.group) else { continue };
-            let Some(provider) = self.providers.of(&what.group, config) else { continue };
+            let providers = self.books_of(&what.group);
+            if providers.is_empty() {
+                self.book.gave_back(&what);
+                continue;
+            }
             let guard = self.writer.guard().clone();
             self.tasks.spawn(async move {
                 let mut answer = Ok(());
-                for attempt in 0..GIVE_BACK_TRIES {
-                    if guard.check().is_err() {
-                        break;
-                    }
-                    let released = provider.release(&guard, what.group.name(), &what.service, what.ip).await;
-                    answer = released.map_err(|e| e.to_string());
-                    if answer.is_ok() {
-                        break;
-                    }
-                    sleep(super::FLUSH_PAUSE * (1 << attempt.min(5))).await;
+                for provider in providers {
+                    answer = answer.and(release(&provider, &guard, &what).await);
                 }
                 Done::GaveBack { what, answer }
             });
         }
+        self.groups.forget_former(|name| self.book.pools().retained(name).next().is_some());
+    }
+
+    /// Who may have given what is held of a group: its provider, and, if it was deleted in
+    /// between, the one it had before. To take back what one has not given is no error.
+    fn books_of(&mut self, group: &GroupName) -> Vec<Arc<Rested>> {
+        let present = self.groups.config(group);
+        let former =
+            self.groups.former(group).filter(|former| present.is_none_or(|p| p.source != former.source));
+        let present = present.and_then(|config| self.providers.of(group, config));
+        let former = former.and_then(|config| self.providers.of_former(config));
+        present.into_iter().chain(former).collect()
     }
 
     pub(super) fn done(&mut self, done: Done) {
         match done {
             Done::Wrote { key, ended, tally } => self.wrote(&key, ended, &tally),
+            Done::Fenced { key, ended } => self.fenced(key, ended),
             Done::Answered { key, question, answer } => {
                 if answer.is_err() && self.objects.contains_key(&key) {
                     self.asks.failed(&key, Instant::now());
@@ -111,6 +124,7 @@ impl Reign {
                 self.book.settled(&key, Sure::Yes);
             }
             Done::GaveBack { what, answer: Err(why) } => {
+                self.book.gave_back(&what);
                 warn!(service = %what.service, group = %what.group, why, "an address could not be given back");
                 if let Some(service) = self.objects.get(&what.service).cloned() {
                     let (writer, message) =
@@ -120,7 +134,11 @@ impl Reign {
                     });
                 }
             }
-            Done::GaveBack { what, answer: Ok(()) } => self.book.ask_all_again(&what.group),
+            Done::GaveBack { what, answer: Ok(()) } => {
+                self.book.gave_back(&what);
+                self.book.ask_all_again(&what.group);
+            }
+            Done::Listed { name, answer } => self.listed(name, answer),
             Done::Stats { name, answer } => match answer {
                 Ok(stats) => {
                     if self.groups.set_stats(&name, stats) {
@@ -183,7 +201,9 @@ impl Reign {
             let Some(facts) = self.objects.get(&key).and_then(|s| service::facts(s, &self.classes)) else {
                 continue;
             };
-            if facts.pool != PoolType::Local {
+            let from = facts.group.as_deref().and_then(|name| self.book.group_name(name));
+            let announce = from.and_then(|name| self.book.groups().get(&name)).map(|group| group.announce);
+            if announce == Some(PoolType::Remote) {
                 continue;
             }
             for ip in facts.vips.iter().filter(|ip| !facts.slots.contains_key(ip)) {
@@ -252,6 +272,7 @@ impl Reign {
         self.admission = self.book.set_groups(specs, problems);
         self.providers.retain(&self.groups.names().cloned().collect());
         self.groups_changed = false;
+        self.sweeps.by(Instant::now());
         self.touch_statuses();
     }
 
@@ -259,4 +280,21 @@ impl Reign {
         let writer = self.writer.clone();
         tokio::spawn(async move { writer.send_event(&event).await });
     }
+}
+
+/// Tries for a while.
+async fn release(provider: &Rested, guard: &Guard, what: &GiveBack) -> Result<(), String> {
+    let mut answer = Ok(());
+    for attempt in 0..GIVE_BACK_TRIES {
+        if guard.check().is_err() {
+            break;
+        }
+        let released = provider.release(guard, what.group.name(), &what.service, what.ip).await;
+        answer = released.map_err(|e| e.to_string());
+        if answer.is_ok() {
+            break;
+        }
+        sleep(FLUSH_PAUSE * (1 << attempt.min(3))).await;
+    }
+    answer
 }

@@ -16,6 +16,7 @@
 mod act;
 mod agenda;
 mod see;
+mod sweep;
 mod takeover;
 
 use std::collections::{BTreeSet, HashMap};
@@ -34,7 +35,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::clock;
 use crate::config::Settings;
@@ -42,11 +43,14 @@ use crate::groups::Groups;
 use crate::http::Health;
 use crate::leader::{Predecessor, Term};
 use crate::metrics::Metrics;
-use crate::providers::{NetboxAccess, Providers};
+use crate::providers::{Installation, NetboxAccess, Providers};
 use crate::writer::Writer;
 use act::Done;
 use agenda::{Agenda, Retries};
 use see::Listing;
+pub use sweep::Sweep;
+use sweep::Sweeps;
+use takeover::Fencing;
 
 /// The loop turns at least this often, for the liveness probe.
 const TURN: Duration = Duration::from_secs(5);
@@ -54,6 +58,9 @@ const TURN: Duration = Duration::from_secs(5);
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
 /// …and not sooner after the last time.
 const FLUSH_PAUSE: Duration = Duration::from_secs(1);
+/// A leader that has not listed everything after so many durations of the Lease makes
+/// room for another replica, which may be able to.
+const LISTED_WITHIN: u32 = 6;
 /// How long writes under way are waited for at the end.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -66,6 +73,16 @@ pub struct Means {
     pub health: Health,
 }
 
+/// How far a term has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is decided on half a picture.
+    Listing,
+    /// Nothing is given while a former leader may still give.
+    Fencing,
+    Allocating,
+}
+
 /// How a term ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -73,6 +90,8 @@ pub enum Ending {
     Clean,
     /// Something may still be under way.
     Unclean,
+    /// Not everything could be listed; nothing was written.
+    Blind,
 }
 
 pub struct Reign {
@@ -84,6 +103,8 @@ pub struct Reign {
     health: Health,
     identity: String,
     predecessor: Predecessor,
+    stage: Stage,
+    fencing: Fencing,
     book: Allocations,
     groups: Groups,
     providers: Providers,
@@ -95,7 +116,11 @@ pub struct Reign {
     /// When providers are to be asked how full they are, and when they were.
     stats_at: Option<Instant>,
     stats_asked: Option<Instant>,
+    /// What providers have given, and nobody holds.
+    sweeps: Sweeps,
     namespaces: BTreeSet<String>,
+    /// What this cluster is told apart from others by.
+    cluster_uid: Option<String>,
     objects: HashMap<ObjectKey, Arc<Service>>,
     listing: Listing,
     tasks: JoinSet<Done>,
@@ -137,7 +162,9 @@ impl Reign {
             live_at: None,
             stats_at: None,
             stats_asked: None,
+            sweeps: Sweeps::default(),
             namespaces: BTreeSet::new(),
+            cluster_uid: None,
             objects: HashMap::new(),
             listing: Listing::default(),
             tasks: JoinSet::new(),
@@ -151,6 +178,8 @@ impl Reign {
             groups_changed: false,
             started: Instant::now(),
             deposed: false,
+            stage: Stage::Listing,
+            fencing: Fencing::default(),
             identity: identity.to_owned(),
             settings: settings.clone(),
             client,
@@ -164,7 +193,6 @@ impl Reign {
     pub async fn run(mut self, stop: CancellationToken) -> Ending {
         self.health.set(true, false);
         let mut seen = see::watch(&self.client, &self.settings.namespace);
-        let mut ready = false;
         loop {
             let wake = self.next_wake();
             tokio::select! {
@@ -186,39 +214,49 @@ impl Reign {
             if self.deposed {
                 return Ending::Unclean;
             }
-            if !self.listing.complete() {
-                self.health.beat();
-                continue;
+            if self.listing.complete() {
+                self.turn();
+            } else if self.stage == Stage::Listing
+                && self.started.elapsed() > self.settings.lease_duration * LISTED_WITHIN
+            {
+                warn!(missing = ?self.listing.missing().collect::<Vec<_>>(), "not everything could be listed; leaving it to another replica");
+                return Ending::Blind;
             }
-            if !ready {
-                ready = true;
-                if self.take_over().await.is_err() {
-                    return Ending::Unclean;
-                }
-                self.health.set(true, true);
-            }
-            self.on_time();
-            self.dispatch();
             self.health.beat();
         }
         self.drain().await
     }
 
-    /// Applies the groups, then looks at everything.
-    async fn take_over(&mut self) -> Result<(), crate::leader::Deposed> {
-        self.apply_groups();
-        self.look_at_live();
-        if self.predecessor == Predecessor::Silent {
-            self.fence_off().await?;
+    /// Everything is listed: groups first, then what a former leader may have left
+    /// behind, then everybody.
+    fn turn(&mut self) {
+        if self.stage == Stage::Listing {
+            let uid = self.cluster_uid.clone().unwrap_or_default();
+            self.providers.identify(Installation::of(&uid, &self.settings.namespace));
+            self.apply_groups();
+            self.look_at_live();
+            if self.predecessor == Predecessor::Silent {
+                self.begin_fencing();
+            }
+            self.stage = Stage::Fencing;
         }
-        info!(
-            services = self.objects.len(),
-            groups = self.book.groups().len(),
-            listed_after = ?self.started.elapsed(),
-            "everything is listed; allocating"
-        );
-        self.touch_statuses();
-        Ok(())
+        let may_go_on = self.fence_on();
+        if self.stage == Stage::Fencing && may_go_on {
+            self.stage = Stage::Allocating;
+            info!(
+                services = self.objects.len(),
+                groups = self.book.groups().len(),
+                after = ?self.started.elapsed(),
+                "everything is listed; allocating"
+            );
+            self.touch_statuses();
+            self.sweeps.by(Instant::now());
+            self.health.set(true, true);
+        }
+        if self.stage == Stage::Allocating {
+            self.on_time();
+            self.dispatch();
+        }
     }
 
     fn next_wake(&self) -> Instant {
@@ -227,8 +265,19 @@ impl Reign {
             return wake;
         }
         let live = self.live_at.map(|at| Instant::now() + clock::now().until(at));
-        let noted =
-            [self.flush_at, self.stats_at, self.retries.next(), self.asks.next(), self.unseen.next(), live];
+        let noted = match self.stage {
+            Stage::Listing | Stage::Fencing => vec![self.fencing.next()],
+            Stage::Allocating => vec![
+                self.flush_at,
+                self.stats_at,
+                self.retries.next(),
+                self.asks.next(),
+                self.unseen.next(),
+                self.fencing.next(),
+                self.sweeps.at,
+                live,
+            ],
+        };
         for at in noted.into_iter().flatten() {
             wake = wake.min(at);
         }
@@ -261,6 +310,9 @@ impl Reign {
         }
         if self.stats_at.is_some_and(|at| at <= Instant::now()) {
             self.ask_stats();
+        }
+        if self.sweeps.at.is_some_and(|at| at <= Instant::now()) {
+            self.sweep();
         }
     }
 

@@ -18,7 +18,12 @@ use tracing::warn;
 
 use super::Reign;
 use crate::groups::News;
+use crate::pause::Pause;
 use crate::{clock, read};
+
+/// The namespace whose uid tells one cluster from another: it is made with the cluster,
+/// and nobody can delete it.
+const CLUSTER: &str = "kube-system";
 
 /// A change of something watched.
 pub(super) enum Seen {
@@ -52,7 +57,18 @@ impl<K> Default for List<K> {
 
 impl Listing {
     pub(super) fn complete(&self) -> bool {
-        self.services.done && self.groups.done && self.leases.done && self.namespaces.done
+        self.missing().next().is_none()
+    }
+
+    /// Kinds of which nothing is known yet.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &'static str> {
+        let kinds = [
+            ("Services", self.services.done),
+            ("ServiceGroups", self.groups.done),
+            ("Leases", self.leases.done),
+            ("Namespaces", self.namespaces.done),
+        ];
+        kinds.into_iter().filter(|(_, done)| !done).map(|(kind, _)| kind)
     }
 }
 
@@ -62,7 +78,7 @@ fn stream<K>(api: Api<K>, config: watcher::Config, what: &'static str, wrap: fn(
 where
     K: Resource + Clone + serde::de::DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watch_objects(api, config).default_backoff();
+    let events = watch_objects(api, config).backoff(Pause::default());
     Box::pin(events.map(move |event| event.map_or_else(|e| Seen::Failed(what, e), wrap)))
 }
 
@@ -114,6 +130,7 @@ impl Reign {
                     self.retries.succeeded(&key);
                     self.asks.succeeded(&key);
                     self.unseen.remove(&key);
+                    self.fencing.forget(&key);
                     self.book.forget(&key);
                     self.touch_statuses();
                 }
@@ -208,6 +225,7 @@ impl Reign {
         match event {
             Event::Init => self.listing.namespaces.present.clear(),
             Event::InitApply(namespace) => {
+                self.know_cluster(&namespace);
                 self.listing.namespaces.present.insert(namespace.name_any());
             }
             Event::InitDone => {
@@ -215,6 +233,7 @@ impl Reign {
                 self.listing.namespaces.done = true;
             }
             Event::Apply(namespace) => {
+                self.know_cluster(&namespace);
                 self.namespaces.insert(namespace.name_any());
             }
             Event::Delete(namespace) => {
@@ -222,6 +241,14 @@ impl Reign {
             }
         }
         self.touch_statuses();
+    }
+}
+
+impl Reign {
+    fn know_cluster(&mut self, namespace: &PartialObjectMeta<Namespace>) {
+        if namespace.name_any() == CLUSTER {
+            self.cluster_uid = namespace.uid();
+        }
     }
 }
 

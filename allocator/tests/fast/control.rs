@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use purelb_kit::controlplane::{LabCa, fixtures};
-use purelb_kit::embedded::EmbeddedApi;
-use purelb_kit::faults::{End, Matcher, Proxy};
+use purelb_kit::embedded::{EmbeddedApi, Verb};
+use purelb_kit::faults::{End, Fault, Matcher, Proxy};
 use purelb_kit::wait::eventually;
 use purelb_proto::control::v1::control_server::{Control, ControlServer};
 use purelb_proto::control::v1::*;
@@ -143,6 +144,18 @@ async fn asked(daemon: &Daemon, expected: &[&str]) -> Result<()> {
     .await
 }
 
+/// The Lease of a node whose daemon listens there.
+async fn lease(api: &EmbeddedApi, node: &str, endpoint: SocketAddr) -> Result<()> {
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now());
+    let lease: Lease = serde_json::from_value(json!({
+        "metadata": {"name": format!("purelb-node-{node}"),
+            "labels": {"app.kubernetes.io/name": "purelb", "app.kubernetes.io/component": "lbnodeagent"},
+            "annotations": {"purelb.io/subnets": "192.0.2.0/24", "purelb.io/control-endpoint": endpoint.to_string()}},
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 600, "renewTime": now}}))?;
+    Api::<Lease>::namespaced(api.client("user")?, SYSTEM).create(&PostParams::default(), &lease).await?;
+    Ok(())
+}
+
 async fn furnish(api: &EmbeddedApi, ca: &LabCa, endpoint: SocketAddr) -> Result<()> {
     let client = api.client("user")?;
     let identity = ca.client("purelb-allocator", None)?;
@@ -152,13 +165,7 @@ async fn furnish(api: &EmbeddedApi, ca: &LabCa, endpoint: SocketAddr) -> Result<
         "ca.crt": bytes(ca.cert_pem()), "tls.crt": bytes(identity.cert_pem), "tls.key": bytes(identity.key_pem)}}),
     )?;
     Api::<Secret>::namespaced(client.clone(), SYSTEM).create(&PostParams::default(), &secret).await?;
-    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::now());
-    let lease: Lease = serde_json::from_value(json!({
-        "metadata": {"name": "purelb-node-n1",
-            "labels": {"app.kubernetes.io/name": "purelb", "app.kubernetes.io/component": "lbnodeagent"},
-            "annotations": {"purelb.io/subnets": "192.0.2.0/24", "purelb.io/control-endpoint": endpoint.to_string()}},
-        "spec": {"holderIdentity": "n1", "leaseDurationSeconds": 600, "renewTime": now}}))?;
-    Api::<Lease>::namespaced(client.clone(), SYSTEM).create(&PostParams::default(), &lease).await?;
+    lease(api, "n1", endpoint).await?;
     Api::<Node>::all(client).create(&PostParams::default(), &fixtures::node("n1")).await?;
     Ok(())
 }
@@ -199,9 +206,10 @@ async fn a_cordoned_node_is_drained_and_taken_back() -> Result<()> {
     asked(&daemon, &["drain", "undrain"]).await
 }
 
-/// A label asks for the same as a cordon; a watch that breaks says nothing about Nodes.
+/// A watch that breaks says nothing about Nodes. The label that keeps a Node out of load
+/// balancing is no reason for a drain: its daemon heeds it, or is told not to.
 #[tokio::test]
-async fn an_excluded_node_stays_drained_while_the_watch_is_broken() -> Result<()> {
+async fn a_cordoned_node_stays_drained_while_the_watch_is_broken_and_a_labelled_one_is_not() -> Result<()> {
     let api = EmbeddedApi::start().await?;
     let proxy = Proxy::before(&api).start().await?;
     let (ca, daemon) = (LabCa::new()?, Daemon::default());
@@ -214,7 +222,9 @@ async fn an_excluded_node_stays_drained_while_the_watch_is_broken() -> Result<()
     let leases: Api<Lease> = Api::namespaced(api.client("user")?, SYSTEM);
     let merge = PatchParams::default();
     let label = |value: serde_json::Value| json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}});
+    let cordon = |on: bool| Patch::Merge(json!({"spec": {"unschedulable": on}}));
     nodes.patch("n1", &merge, &Patch::Merge(label(json!("")))).await?;
+    nodes.patch("n1", &merge, &cordon(true)).await?;
     asked(&daemon, &["drain"]).await?;
     let mark = json!({"metadata": {"annotations": {"purelb.io/draining": "2026-01-01T00:00:00Z"}}});
     leases.patch("purelb-node-n1", &merge, &Patch::Merge(mark)).await?;
@@ -226,7 +236,8 @@ async fn an_excluded_node_stays_drained_while_the_watch_is_broken() -> Result<()
     })
     .await?;
     asked(&daemon, &["drain"]).await?;
-    nodes.patch("n1", &merge, &Patch::Merge(label(serde_json::Value::Null))).await?;
+    // Labelled all the while.
+    nodes.patch("n1", &merge, &cordon(false)).await?;
     asked(&daemon, &["drain", "undrain"]).await?;
     running.stop().await
 }
@@ -246,4 +257,103 @@ async fn an_address_nobody_announces_is_asked_about() -> Result<()> {
     c.has("shop/a", &["192.0.2.10"]).await?;
     asked(&daemon, &["winner 192.0.2.10", "resync"]).await?;
     running.stop().await
+}
+
+/// A daemon that does not answer is not the only one to ask; nor is one that takes the
+/// connection and says nothing.
+#[tokio::test]
+async fn a_dead_daemon_is_not_the_only_one_asked() -> Result<()> {
+    let api = EmbeddedApi::start().await?;
+    let (ca, daemon) = (LabCa::new()?, Daemon::default());
+    furnish(&api, &ca, serve(daemon.clone(), &ca).await?).await?;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    lease(&api, "a-dead", closed).await?;
+    lease(&api, "b-silent", silent.local_addr()?).await?;
+    let mut settings = settings();
+    settings.announce_patience = Duration::from_millis(200);
+    let running = Running::start(api.client("allocator")?, settings).await?;
+    let c = Cluster::new(api.client("user")?);
+    c.namespace("shop").await?;
+    c.group("default", local(json!({"v4pool": {"pool": "192.0.2.10", "subnet": "192.0.2.0/24"}}))).await?;
+    c.service("shop/a", &[]).await?;
+    c.has("shop/a", &["192.0.2.10"]).await?;
+    asked(&daemon, &["winner 192.0.2.10", "resync"]).await?;
+    running.stop().await
+}
+
+/// The list of drained nodes cannot be read at first: nothing on it is forgotten.
+#[tokio::test]
+async fn drains_are_remembered_when_the_list_cannot_be_read_at_once() -> Result<()> {
+    let api = EmbeddedApi::start().await?;
+    let proxy = Proxy::before(&api).start().await?;
+    let (ca, daemon) = (LabCa::new()?, Daemon::default());
+    furnish(&api, &ca, serve(daemon.clone(), &ca).await?).await?;
+    let nodes: Api<Node> = Api::all(api.client("user")?);
+    let leases: Api<Lease> = Api::namespaced(api.client("user")?, SYSTEM);
+    let merge = PatchParams::default();
+    let mut settings = settings();
+    settings.drain_cordoned = true;
+    let cordon = |on: bool| Patch::Merge(json!({"spec": {"unschedulable": on}}));
+    nodes.patch("n1", &merge, &cordon(true)).await?;
+    let first = Running::start(api.client("first")?, settings.clone()).await?;
+    asked(&daemon, &["drain"]).await?;
+    let mark = json!({"metadata": {"annotations": {"purelb.io/draining": "2026-01-01T00:00:00Z"}}});
+    leases.patch("purelb-node-n1", &merge, &Patch::Merge(mark)).await?;
+    first.stop().await?;
+    // The successor wins, and then cannot read the Lease for a while: its first read is the
+    // election's, the next ones are of the list.
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = seen.clone();
+    let refused = proxy.inject(
+        Fault::answer(500)
+            .on(Verb::Get)
+            .of("leases")
+            .times(2)
+            .when(move |_| count.fetch_add(1, Ordering::Relaxed) >= 1),
+    );
+    let second = Running::start(proxy.client("second")?, settings).await?;
+    second.leads().await?;
+    nodes.patch("n1", &merge, &cordon(false)).await?;
+    asked(&daemon, &["drain", "undrain"]).await?;
+    let reads = seen.load(Ordering::Relaxed);
+    assert!(refused.hits() == 2 && reads > 3, "{} of {reads}", refused.hits());
+    second.stop().await
+}
+
+/// A Node that was deleted and made anew is another one: a drain of it is not ours.
+#[tokio::test]
+async fn a_drain_of_a_node_made_anew_is_left_alone() -> Result<()> {
+    let api = EmbeddedApi::start().await?;
+    let (ca, daemon) = (LabCa::new()?, Daemon::default());
+    furnish(&api, &ca, serve(daemon.clone(), &ca).await?).await?;
+    let nodes: Api<Node> = Api::all(api.client("user")?);
+    let leases: Api<Lease> = Api::namespaced(api.client("user")?, SYSTEM);
+    let merge = PatchParams::default();
+    let mut settings = settings();
+    settings.drain_cordoned = true;
+    let running = Running::start(api.client("allocator")?, settings.clone()).await?;
+    running.leads().await?;
+    nodes.patch("n1", &merge, &Patch::Merge(json!({"spec": {"unschedulable": true}}))).await?;
+    asked(&daemon, &["drain"]).await?;
+    let mark = json!({"metadata": {"annotations": {"purelb.io/draining": "2026-01-01T00:00:00Z"}}});
+    leases.patch("purelb-node-n1", &merge, &Patch::Merge(mark)).await?;
+    let noted = async |what: &str, is: &(dyn Fn(&str) -> bool + Sync)| {
+        eventually(what, PATIENCE, || async {
+            let lease = leases.get("purelb-allocator").await.map_err(|e| e.to_string())?;
+            let text = lease.metadata.annotations.unwrap_or_default().remove("purelb.io/drained-nodes");
+            if is(text.as_deref().unwrap_or_default()) { Ok(()) } else { Err(format!("{text:?}")) }
+        })
+        .await
+    };
+    let uid = nodes.get("n1").await?.metadata.uid.unwrap_or_default();
+    noted("noted with its uid", &|text| text == format!("n1/{uid}")).await?;
+    // While nobody looks, the machine is replaced, and its operator drains the new one.
+    running.stop().await?;
+    nodes.delete("n1", &kube::api::DeleteParams::default()).await?;
+    nodes.create(&PostParams::default(), &fixtures::node("n1")).await?;
+    let second = Running::start(api.client("second")?, settings).await?;
+    noted("forgotten", &str::is_empty).await?;
+    second.stop().await?;
+    asked(&daemon, &["drain"]).await
 }

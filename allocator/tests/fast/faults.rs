@@ -1,7 +1,7 @@
 //! Writes that fail, hang, are overtaken or get lost.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use purelb_kit::embedded::{EmbeddedApi, Verb};
@@ -132,5 +132,76 @@ async fn a_write_of_the_old_leader_that_arrives_late_is_refused() -> Result<()> 
     assert_eq!(cluster.state("shop/old").await?.ips, old.ips);
     assert_eq!(cluster.state("shop/a-new").await?.ips, new.ips);
     first.kill().await;
+    second.stop().await
+}
+
+/// Longer than a look at the Lease is waited for, and the pause after it.
+const BEATS: Duration = Duration::from_secs(5);
+
+/// The API server is away for both replicas: whoever asks their liveness probes hears that
+/// their loops turn, or a cluster without API server would lose its allocators as well.
+#[tokio::test]
+async fn an_api_server_that_is_away_makes_nobody_look_dead() -> Result<()> {
+    const AWAY: Duration = Duration::from_secs(8);
+    let api = EmbeddedApi::start().await?;
+    for cut in [Cut::Hang, Cut::Down] {
+        let proxy = Proxy::before(&api).start().await?;
+        let first = Running::start(proxy.client("first")?, settings()).await?;
+        first.leads().await?;
+        let second = Running::start(proxy.client("second")?, settings()).await?;
+        let severed = proxy.cut(cut);
+        let began = Instant::now();
+        let mut longest = Duration::ZERO;
+        while began.elapsed() < AWAY {
+            longest = longest.max(first.health.since_beat()).max(second.health.since_beat());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(longest < BEATS, "{cut:?}: a loop did not turn for {longest:?}");
+        assert!(!first.health.ready() && !second.health.ready(), "{cut:?}: nobody says that all is well");
+        drop(severed);
+        purelb_kit::wait::eventually("one of them leads again", Duration::from_secs(30), || async {
+            let leads = |r: &Running| r.health.leads() && r.health.ready();
+            if leads(&first) || leads(&second) { Ok(()) } else { Err("nobody leads") }
+        })
+        .await?;
+        first.stop().await?;
+        second.stop().await?;
+    }
+    Ok(())
+}
+
+/// A status write of a group that is never answered ends, and is made again.
+#[tokio::test]
+async fn an_answer_that_never_comes_is_not_waited_for() -> Result<()> {
+    let (_api, proxy, cluster, running) = behind_a_proxy().await?;
+    let stalled = proxy.inject(Fault::stalled().on_writes().of("servicegroups/status").times(1));
+    cluster.service("shop/s0", &[]).await?;
+    cluster.has_some("shop/s0").await?;
+    cluster.group_status("default", "counts what was given", |s| s["allocatedIPv4"] == 1).await?;
+    assert_eq!(stalled.hits(), 1);
+    running.stop().await
+}
+
+/// A leader that cannot list everything does not sit on the Lease for ever.
+#[tokio::test]
+async fn who_cannot_list_everything_leaves_it_to_another() -> Result<()> {
+    let api = EmbeddedApi::start().await?;
+    let proxy = Proxy::before(&api).start().await?;
+    let blind = proxy.inject(Fault::answer(403).of("servicegroups"));
+    let cluster = Cluster::new(api.client("user")?);
+    cluster.namespace("shop").await?;
+    let pool = json!({"v4pool": {"pool": "192.0.2.10-192.0.2.11", "subnet": "192.0.2.0/24"}});
+    cluster.group("default", local(pool)).await?;
+    let first = Running::start(proxy.client("first")?, settings()).await?;
+    purelb_kit::wait::eventually("it leads, and is blind", Duration::from_secs(30), || async {
+        let seen = (first.health.leads(), first.health.ready(), blind.hits() > 0);
+        if seen == (true, false, true) { Ok(()) } else { Err(seen) }
+    })
+    .await?;
+    let second = Running::start(api.client("second")?, settings()).await?;
+    second.leads().await?;
+    cluster.service("shop/s0", &[]).await?;
+    cluster.has_some("shop/s0").await?;
+    first.stop().await?;
     second.stop().await
 }

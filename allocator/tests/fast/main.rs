@@ -10,3 +10,4 @@ mod faults;
 mod main_path;
 mod providers;
 mod site;
+mod sweeps;

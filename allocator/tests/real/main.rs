@@ -13,3 +13,5 @@ mod plane;
 mod refusals;
 mod restart;
 mod rules;
+mod sweeps;
+mod takeover;

@@ -3,17 +3,19 @@
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, Client};
 use purelb_allocator::config::Settings;
-use purelb_kit::controlplane::ControlPlane;
+use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures};
+use purelb_kit::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::common::SYSTEM;
+use crate::common::{PATIENCE, SYSTEM};
 
 /// The pod the Deployment would make, with changes to its container.
 fn pod(deployment: &Deployment, name: &str, container: &Value) -> Result<Pod> {
@@ -99,6 +101,68 @@ async fn the_deployments_variables_are_known() -> Result<()> {
     assert!(!set.is_empty());
     for variable in &set {
         assert!(known.contains(&variable.name.as_str()), "{} is read by nobody: {known:?}", variable.name);
+    }
+    Ok(())
+}
+
+/// Which FlowSchema and priority level a request was served by, and its code.
+async fn served_by(client: &Client, method: &str, path: &str, body: &Value) -> Result<(u16, String, String)> {
+    let kind = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
+    let request = http::Request::builder().method(method).uri(path).header("Content-Type", kind);
+    let answer = client.send(request.body(bytes.into())?).await?;
+    let header = |name: &str| {
+        let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
+    let (schema, level) =
+        (header("X-Kubernetes-PF-FlowSchema-UID"), header("X-Kubernetes-PF-PriorityLevel-UID"));
+    Ok((answer.status().as_u16(), schema, level))
+}
+
+/// Renewals do not wait behind other people's requests.
+#[tokio::test]
+async fn leases_are_served_by_a_priority_level_of_their_own() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    plane.apply_manifests().await?;
+    let admin = plane.admin()?;
+    let schema = Api::<FlowSchema>::all(admin.clone()).get("purelb-leases").await?;
+    let level = Api::<PriorityLevelConfiguration>::all(admin.clone()).get("purelb-leases").await?;
+    let node =
+        Api::<Node>::all(admin.clone()).create(&PostParams::default(), &fixtures::node("flows")).await?;
+    let token = plane.token_for_node(&ServiceAccount::node_daemon(), &node).await?;
+    let daemon = plane.client_with_token(&plane.url(), &token)?;
+    let allocator = plane.client_for(&ServiceAccount::allocator()).await?;
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases");
+    let own = format!("{leases}/purelb-node-flows");
+    let ours = (schema.metadata.uid.unwrap_or_default(), level.metadata.uid.unwrap_or_default());
+    assert!(!ours.0.is_empty() && !ours.1.is_empty());
+    eventually("the FlowSchema is in force", PATIENCE, || async {
+        let seen = served_by(&daemon, "GET", &own, &Value::Null).await.map_err(|e| e.to_string())?;
+        if (seen.1.clone(), seen.2.clone()) == ours { Ok(()) } else { Err(format!("{seen:?}, not {ours:?}")) }
+    })
+    .await?;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "purelb-node-flows"}, "spec": {"holderIdentity": "flows", "leaseDurationSeconds": 10}});
+    let renewal = json!({"spec": {"leaseDurationSeconds": 11}});
+    let nothing = Value::Null;
+    let leader = format!("{leases}/purelb-allocator");
+    let cases: [(&Client, &str, &str, &Value, bool); 6] = [
+        (&daemon, "POST", &leases, &lease, true),
+        (&daemon, "PATCH", &own, &renewal, true),
+        (&allocator, "GET", &leader, &nothing, true),
+        (&daemon, "DELETE", &own, &nothing, true),
+        // What is dear, and what is not a Lease, waits with everybody else.
+        (&daemon, "GET", &leases, &nothing, false),
+        (&daemon, "GET", "/api/v1/services", &nothing, false),
+    ];
+    for (client, method, path, body, first) in cases {
+        let (code, schema, level) = served_by(client, method, path, body).await?;
+        assert!(code < 300 || code == 404, "{method} {path}: {code}");
+        assert_eq!((schema, level) == ours, first, "{method} {path}");
     }
     Ok(())
 }

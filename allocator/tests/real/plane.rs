@@ -32,10 +32,14 @@ impl Allocator {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--identity={name}"),
             "--metrics-address=127.0.0.1:0".into(),
-            "--lease-duration=3s".into(),
-            "--renew-deadline=2s".into(),
-            "--retry-period=250ms".into(),
         ];
+        // Quick elections, where a test does not say otherwise.
+        for timer in ["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=250ms"] {
+            let name = timer.split('=').next().unwrap_or_default();
+            if !flags.iter().any(|flag| flag.starts_with(name)) {
+                args.push(timer.into());
+            }
+        }
         args.extend(flags.iter().map(ToString::to_string));
         let log = plane.dir().join(format!("{name}.log"));
         let process = Process::start("purelb-allocator", program, &args, &log)?;

@@ -152,6 +152,47 @@ async fn shared_addresses() -> Result<()> {
     Ok(())
 }
 
+/// One node announces an address for all who share it: where traffic must stay on that
+/// node, they need the same pods. Also who changes later.
+#[tokio::test]
+async fn local_traffic_shares_an_address_only_with_the_same_pods() -> Result<()> {
+    let c = shared().await?;
+    c.namespace("pods").await?;
+    c.group("pods", v4("10.10.0.10-10.10.0.20", "10.10.0.0/24")).await?;
+    let with = |key: &'static str, port: i32, app: &'static str, policy: &'static str| {
+        let c = c.clone();
+        async move {
+            let annotations = [("service-group", "pods"), ("allow-shared-ip", "k")];
+            c.service_with(key, &annotations, |s| {
+                let spec = s.spec.as_mut().unwrap();
+                spec.ports.as_mut().unwrap()[0].port = port;
+                spec.selector = Some([("app".to_owned(), app.to_owned())].into());
+                spec.external_traffic_policy = Some(policy.to_owned());
+            })
+            .await
+        }
+    };
+    with("pods/a", 80, "a", "Local").await?;
+    c.has("pods/a", &["10.10.0.10"]).await?;
+    with("pods/same", 81, "a", "Local").await?;
+    c.has("pods/same", &["10.10.0.10"]).await?;
+    with("pods/anywhere", 82, "b", "Cluster").await?;
+    c.has("pods/anywhere", &["10.10.0.10"]).await?;
+    with("pods/other", 83, "b", "Local").await?;
+    let words = refused(&c, "pods/other", "OtherPods").await?;
+    assert!(words.contains("10.10.0.10") && words.contains("externalTrafficPolicy: Local"), "{words}");
+    // Let in, and then changed: it does not stay.
+    c.patch("pods/anywhere", json!({"spec": {"externalTrafficPolicy": "Local"}})).await?;
+    c.until("pods/anywhere", "it has left", |s| s.ips.is_empty()).await?;
+    refused(&c, "pods/anywhere", "OtherPods").await?;
+    c.has("pods/a", &["10.10.0.10"]).await?;
+    c.patch("pods/anywhere", json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await?;
+    c.has("pods/anywhere", &["10.10.0.10"]).await?;
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/allocation.md"))?;
+    assert!(guide.contains("\n| OtherPods | "), "docs/allocation.md explains it");
+    Ok(())
+}
+
 #[tokio::test]
 async fn exhausted_pools_recover_in_order_of_creation() -> Result<()> {
     let c = shared().await?;

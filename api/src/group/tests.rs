@@ -66,3 +66,13 @@ fn names_the_field_that_is_wrong() {
         assert_eq!(problem.object.as_str(), "purelb-system/g");
     }
 }
+
+#[test]
+fn a_netbox_says_how_long_the_prefixes_of_its_addresses_are() {
+    for (text, length) in [("default", None), ("/24", Some(24)), ("/64", Some(64))] {
+        let spec =
+            json!({"netbox": {"url": "https://netbox.example.com", "tenant": "t", "aggregation": text}});
+        let facts = parse(&group(spec), &Rules::default()).unwrap().facts();
+        assert_eq!((facts.aggregation, facts.ranges.len()), (length, 0), "{text}");
+    }
+}

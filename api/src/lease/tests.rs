@@ -19,7 +19,9 @@ fn content() -> LeaseContent {
         duration: Duration::from_secs(10),
         subnets: nets(&["10.0.0.0/24", "2001:db8::/64"]),
         draining: None,
-        announced: vips(&["10.0.0.5"]),
+        rank: Rank::Last,
+        announced: vips(&["10.0.0.5"]).into(),
+        declined: vips(&["10.0.0.6", "2001:db8::6"]),
         node_uid: "u-1".into(),
     }
 }
@@ -51,7 +53,9 @@ fn what_is_written_is_read() {
         renewal: renewal_mark(&MicroTime(now)),
         subnets: content().subnets,
         draining: None,
-        announced: Some(content().announced),
+        announced: Some((*content().announced).clone()),
+        declined: Some(content().declined),
+        rank: Some(Rank::Last),
         control_endpoint: Some("10.0.0.1:7473".into()),
     };
     assert_eq!(read, expected);
@@ -80,6 +84,7 @@ fn an_older_format_is_a_member_that_knows_no_handoffs() {
     .unwrap();
     let read = facts(&lease).unwrap();
     assert_eq!((read.announced, read.draining, read.control_endpoint), (None, None, None));
+    assert_eq!(read.declined, None, "nor that an address can be declined");
 }
 
 #[test]
@@ -122,6 +127,10 @@ fn announced_runs_are_short_and_bounded() {
     let text = encode_announced(&scattered);
     assert!(text.len() <= LONGEST_ANNOUNCED && text.len() > LONGEST_ANNOUNCED - 50, "{}", text.len());
     assert!(decode_announced(&text).is_subset(&scattered));
+    let text = encode_declined(&scattered);
+    assert!(text.len() <= LONGEST_DECLINED && text.len() > LONGEST_DECLINED - 50, "{}", text.len());
+    // With the subnets, within what a server takes.
+    const { assert!(LONGEST_ANNOUNCED + LONGEST_DECLINED < 200 << 10) };
 }
 
 #[test]
@@ -158,7 +167,8 @@ fn any_vip() -> impl Strategy<Value = Vip> {
 proptest! {
     #[test]
     fn announced_round_trips(set in prop::collection::btree_set(any_vip(), 0..100)) {
-        prop_assert_eq!(decode_announced(&encode_announced(&set)), set);
+        prop_assert_eq!(&decode_announced(&encode_announced(&set)), &set);
+        prop_assert_eq!(decode_announced(&encode_declined(&set)), set);
     }
 
     #[test]
@@ -182,4 +192,17 @@ proptest! {
             is_endpoint(t);
         }
     }
+}
+
+#[test]
+fn a_rank_is_last_only_if_it_says_so() {
+    let rank = |text: Option<&str>| {
+        let now = at("2026-01-02T03:04:05Z");
+        let mut value = create("purelb-system", &node(), &content(), None, now);
+        value["metadata"]["annotations"][names::RANK] = json!(text);
+        facts(&serde_json::from_value(value).unwrap()).unwrap().rank
+    };
+    assert_eq!(rank(Some("last")), Some(Rank::Last));
+    assert_eq!(rank(Some("first")), Some(Rank::First));
+    assert_eq!(rank(Some("")), Some(Rank::First));
 }

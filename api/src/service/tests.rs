@@ -28,8 +28,8 @@ fn reads_what_the_allocator_wrote() {
     let read = facts(&service(spec, annotations), &Classes::default()).unwrap();
     assert_eq!(read.key.as_str(), "d/web");
     assert_eq!(read.vips, ["192.0.2.5", "2001:db8::5"].map(|t| t.parse().unwrap()).into());
-    assert_eq!((read.pool, read.group.as_deref()), (PoolType::Remote, Some("g")));
-    assert!(read.only_local_endpoints && read.prefer_endpoints && read.skip_ipv6_dad);
+    assert_eq!(read.group.as_deref(), Some("g"));
+    assert!(read.only_local_endpoints && read.prefer_endpoints);
     assert_eq!(read.slots.len(), 2);
 }
 
@@ -48,4 +48,18 @@ fn foreign_services_are_not_ours() {
     assert!(!read(json!({"type": "ClusterIP"}), ours(), &classes));
     assert!(!read(json!({"type": "LoadBalancer"}), json!({}), &classes), "allocated by somebody else");
     assert!(!read(json!({"type": "LoadBalancer"}), json!({"purelb.io/allocated-by": "Other"}), &classes));
+}
+
+#[test]
+fn the_default_announcer_is_named_in_any_case() {
+    for (text, ours) in [
+        ("PureLB", true),
+        ("purelb", true),
+        (" PURELB\n", true),
+        ("", false),
+        ("true", false),
+        ("MetalLB", false),
+    ] {
+        assert_eq!(names_us(text), ours, "{text:?}");
+    }
 }

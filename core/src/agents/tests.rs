@@ -8,6 +8,8 @@ fn mk_node(role: &str) -> NodeFacts {
         uid: "1".to_owned(),
         labels: BTreeMap::from([("role".to_owned(), role.to_owned())]),
         out_of_service: false,
+        excluded: false,
+        impaired: None,
     }
 }
 
@@ -74,7 +76,22 @@ fn nothing_selects_a_node_without_an_object_or_without_a_node() {
     assert_eq!(*agents.standing(), Standing::Configured);
     agents.decide(None);
     assert_eq!((dummy(&agents), agents.standing()), (None, &Standing::NotSelected));
+}
+
+#[test]
+fn with_no_object_at_all_a_node_takes_part_with_the_defaults() {
+    let mut agents = Agents::default();
+    agents.decide(Some(&mk_node("core")));
+    assert_eq!(*agents.standing(), Standing::NotSelected, "not listed yet");
+    agents.update(Update::All(vec![]));
+    agents.decide(Some(&mk_node("core")));
+    assert_eq!((agents.current(), agents.standing()), (Some(&AgentConfig::default()), &Standing::Defaults));
+    agents.decide(None);
+    assert_eq!((agents.current(), agents.standing()), (None, &Standing::NotSelected));
+    agents.update(Update::Set(mk_agent("edge", Some("edge"), "e0")));
+    agents.decide(Some(&mk_node("core")));
+    assert_eq!(*agents.standing(), Standing::NotSelected, "somebody decided who takes part");
     agents.update(Update::Gone(ObjectKey::of("purelb-system", "edge").unwrap()));
-    agents.decide(Some(&mk_node("edge")));
-    assert_eq!(*agents.standing(), Standing::NotSelected);
+    agents.decide(Some(&mk_node("core")));
+    assert_eq!(*agents.standing(), Standing::Defaults);
 }

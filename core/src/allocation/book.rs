@@ -6,7 +6,9 @@ use ipnet::IpNet;
 
 use super::decision::Question;
 use super::facts::{GroupSource, GroupSpec, ServiceAsk, Whose};
-use crate::ids::{IdError, ObjectKey, Vip};
+use super::returns::{GiveBack, Returns};
+use super::waiting::{Turn, Waiting, Want};
+use crate::ids::{Family, IdError, ObjectKey, Vip};
 use crate::pools::{Admission, Claim, GroupName, GroupStats, Place, Pools, Released, Terms};
 
 /// A Service and what was decided for it.
@@ -22,15 +24,9 @@ pub(super) struct Entry {
     pub(super) was_ours: bool,
     /// A provider's last answer, and to what.
     pub(super) answer: Option<(Question, Result<Vec<Vip>, String>)>,
-}
-
-/// What a provider may have back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GiveBack {
-    pub group: GroupName,
-    pub service: ObjectKey,
-    /// None: whatever the Service has of the group.
-    pub ip: Option<Vip>,
+    /// Shared addresses it may not stay on: its owner made it incompatible with the
+    /// others there.
+    pub(super) leaves: BTreeSet<Vip>,
 }
 
 /// Whether it is known how a write ended.
@@ -53,12 +49,10 @@ pub struct Allocations {
     services: BTreeMap<ObjectKey, Entry>,
     live: BTreeSet<IpNet>,
     /// To be looked at, in order of creation.
-    dirty: BTreeSet<(i64, ObjectKey)>,
-    /// Asked for something they could not get; looked at again when something is freed.
-    waiting: BTreeSet<(i64, ObjectKey)>,
-    /// Something was freed since the waiting were looked at.
-    freed: bool,
-    give_backs: Vec<GiveBack>,
+    dirty: BTreeSet<Turn>,
+    /// Asked for something they could not get; looked at again when it is freed.
+    waiting: Waiting,
+    returns: Returns,
 }
 
 impl Allocations {
@@ -74,9 +68,8 @@ impl Allocations {
             services: BTreeMap::new(),
             live: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            freed: false,
-            give_backs: Vec::new(),
+            waiting: Waiting::default(),
+            returns: Returns::default(),
         })
     }
 
@@ -115,13 +108,14 @@ impl Allocations {
             None => {
                 let goal = if ask.whose == Whose::Ours { ask.held.clone() } else { Vec::new() };
                 let was_ours = ask.whose == Whose::Ours;
-                let entry = Entry { ask, goal, busy: false, again: false, was_ours, answer: None };
+                let leaves = BTreeSet::new();
+                let entry = Entry { ask, goal, busy: false, again: false, was_ours, answer: None, leaves };
                 self.dirty.insert(order(&entry));
                 self.services.insert(key.clone(), entry);
             }
             Some(entry) => {
                 // Whoever gave up a port or a sharing key made room for others.
-                let terms_changed = entry.ask.terms != ask.terms;
+                let terms_changed = entry.ask.terms != ask.terms || entry.ask.whose != ask.whose;
                 if ask.whose != Whose::Ours && !(ask.whose == Whose::NoLoadBalancer && ask.marked) {
                     entry.goal.clear();
                 } else if ask.whose == Whose::Ours && !ask.held.is_empty() && !entry.busy {
@@ -133,10 +127,36 @@ impl Allocations {
                 entry.ask = ask;
                 let dirty = order(entry);
                 self.dirty.insert(dirty);
-                self.freed |= terms_changed;
+                if terms_changed {
+                    self.terms_changed(&key);
+                }
             }
         }
         self.sync_claims(&key);
+    }
+
+    /// Others may join the Service on its addresses now; or it may not stay there
+    /// itself. Only what changes under our eyes costs an address: what was found as it
+    /// is stays, and is told.
+    fn terms_changed(&mut self, key: &ObjectKey) {
+        let held: Vec<Vip> = self.pools.addresses_of(key).collect();
+        if let Some(entry) = self.services.get_mut(key) {
+            let ours = entry.ask.whose == Whose::Ours;
+            let clashes = |ip: &&Vip| ours && self.pools.other_pods(key, **ip, &entry.ask.terms).is_some();
+            entry.leaves = held.iter().filter(clashes).copied().collect();
+        }
+        for ip in held {
+            self.dirty.extend(self.waiting.freed(ip, None));
+        }
+        self.wake_sharers(key);
+    }
+
+    /// Who waits with the same sharing key may join it.
+    pub(super) fn wake_sharers(&mut self, key: &ObjectKey) {
+        let Some(entry) = self.services.get(key) else { return };
+        if let Some(sharing) = &entry.ask.terms.sharing {
+            self.dirty.extend(self.waiting.shared(sharing));
+        }
     }
 
     /// The Service is gone.
@@ -161,17 +181,23 @@ impl Allocations {
 
     /// The next Service to decide on, the oldest first.
     pub fn take_next(&mut self) -> Option<ObjectKey> {
-        if std::mem::take(&mut self.freed) {
-            self.dirty.extend(self.waiting.iter().cloned());
-        }
-        while let Some((_, key)) = self.dirty.pop_first() {
+        loop {
+            let waiter = self.waiting.oldest();
+            let turn = match (self.dirty.first(), waiter) {
+                (Some(dirty), Some(waiter)) => dirty.min(&waiter).clone(),
+                (Some(dirty), None) => dirty.clone(),
+                (None, Some(waiter)) => waiter,
+                (None, None) => return None,
+            };
+            self.dirty.remove(&turn);
+            self.waiting.asked(&turn);
+            let (_, key) = turn;
             match self.services.get_mut(&key) {
                 Some(entry) if entry.busy => entry.again = true,
                 Some(_) => return Some(key),
                 None => {}
             }
         }
-        None
     }
 
     /// A decision is being carried out: the Service is left alone until `settled`.
@@ -245,11 +271,6 @@ impl Allocations {
         self.waiting.clear();
     }
 
-    /// Addresses freed since the last call that a provider may have back.
-    pub fn take_give_backs(&mut self) -> Vec<GiveBack> {
-        std::mem::take(&mut self.give_backs)
-    }
-
     pub fn service(&self, key: &ObjectKey) -> Option<&ServiceAsk> {
         self.services.get(key).map(|entry| &entry.ask)
     }
@@ -272,6 +293,14 @@ impl Allocations {
 
     pub fn groups(&self) -> &BTreeMap<GroupName, GroupSpec> {
         &self.groups
+    }
+
+    pub(super) fn returns(&self) -> &Returns {
+        &self.returns
+    }
+
+    pub(super) fn returns_mut(&mut self) -> &mut Returns {
+        &mut self.returns
     }
 
     pub(super) fn pools_mut(&mut self) -> &mut Pools {
@@ -306,14 +335,22 @@ impl Allocations {
         self.sync_claims(key);
     }
 
-    pub(super) fn set_waiting(&mut self, key: &ObjectKey, waits: bool) {
+    /// What it waits for; nothing: it does not wait.
+    pub(super) fn set_waiting(&mut self, key: &ObjectKey, wants: Vec<Want>) {
         if let Some(entry) = self.services.get(key) {
-            if waits {
-                self.waiting.insert(order(entry));
-            } else {
-                self.waiting.remove(&order(entry));
-            }
+            self.waiting.set(order(entry), wants, entry.ask.terms.sharing.clone());
         }
+    }
+
+    pub(super) fn no_room(&mut self, group: &GroupName, family: Family) {
+        self.waiting.no_room(group, family);
+    }
+
+    /// Shared addresses the Service has to leave, as things stand.
+    pub(super) fn leaves(&self, key: &ObjectKey) -> Vec<Vip> {
+        let Some(entry) = self.services.get(key) else { return Vec::new() };
+        let still = |ip: &&Vip| self.pools.other_pods(key, **ip, &entry.ask.terms).is_some();
+        entry.leaves.iter().filter(still).copied().collect()
     }
 
     /// Makes the ledger say: this Service holds what its status shows and what it is
@@ -339,6 +376,9 @@ impl Allocations {
                 },
             };
             self.pools.adopt(key, *ip, Claim { group, terms: terms.clone() });
+            if let Some(sharing) = &terms.sharing {
+                self.dirty.extend(self.waiting.shared(sharing));
+            }
         }
         for ip in known.difference(&hold) {
             self.drop_claim(key, *ip);
@@ -355,22 +395,30 @@ impl Allocations {
         if self.pools.release(key, ip) == Released::NotHeld {
             return;
         }
-        if let Some(group) = group.filter(|name| self.is_provided(name)) {
+        if let Some(group) = group.filter(|name| self.may_be_provided(name)) {
             // What it said about these addresses is over.
             if let Some(entry) = self.services.get_mut(key) {
                 entry.answer = None;
             }
-            self.give_backs.push(GiveBack { group, service: key.clone(), ip: Some(ip) });
+            self.give_back(GiveBack { group, service: key.clone(), ip: Some(ip) });
         }
         // Also a port on a shared address is room for somebody.
-        self.freed = true;
+        let room = self.pools.group_of(ip);
+        self.dirty.extend(self.waiting.freed(ip, room));
     }
 
     /// The Service left while nobody looked: what it had is not known any more.
     pub(super) fn give_all_back(&mut self, key: &ObjectKey) {
         let from = self.services.get(key).and_then(|entry| entry.ask.from.clone());
-        let group = from.and_then(|name| self.group_name(&name)).filter(|name| self.is_provided(name));
-        self.give_backs.extend(group.map(|group| GiveBack { group, service: key.clone(), ip: None }));
+        let group = from.and_then(|name| self.group_name(&name)).filter(|name| self.may_be_provided(name));
+        if let Some(group) = group {
+            self.give_back(GiveBack { group, service: key.clone(), ip: None });
+        }
+    }
+
+    /// A group that is gone may have been a provider's. Whoever gives back knows, or not.
+    fn may_be_provided(&self, name: &GroupName) -> bool {
+        self.groups.get(name).is_none_or(|spec| matches!(spec.source, GroupSource::Provider))
     }
 
     pub(super) fn is_provided(&self, name: &GroupName) -> bool {
@@ -378,6 +426,6 @@ impl Allocations {
     }
 }
 
-fn order(entry: &Entry) -> (i64, ObjectKey) {
+fn order(entry: &Entry) -> Turn {
     (entry.ask.created, entry.ask.key.clone())
 }

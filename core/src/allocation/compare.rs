@@ -3,6 +3,7 @@
 use super::decision::{Change, Marks, Note, NoteKind, Tally};
 use super::facts::{GroupSpec, ServiceAsk, Told};
 use super::refusal::Refusal;
+use super::waiting::Want;
 use crate::ids::Vip;
 use crate::pools::GroupName;
 
@@ -15,7 +16,8 @@ pub(super) struct Outcome {
     pub(super) refusal: Option<Refusal>,
     /// True, but not all is well: another reason and more words.
     pub(super) remark: Option<(&'static str, String)>,
-    pub(super) waits: bool,
+    /// What would help it, if it did not get all it asks for.
+    pub(super) wants: Vec<Want>,
     pub(super) tally: Tally,
 }
 
@@ -30,7 +32,10 @@ pub(super) fn compare(ask: &ServiceAsk, outcome: Outcome) -> Change {
     let Outcome { addresses, group, refusal, remark, tally, .. } = outcome;
     let mut change = Change { tally, ..Change::default() };
     let granted = refusal.is_none();
-    if let Some(spec) = group.filter(|_| granted) {
+    if addresses.is_empty() && !granted && ask.marked {
+        // Nothing was given, so nothing is ours to say.
+        change.marks = Some(Marks::Clear);
+    } else if let Some(spec) = group {
         let name = spec.name.name().to_owned();
         let as_is = ask.marked
             && ask.from.as_deref() == Some(&name)

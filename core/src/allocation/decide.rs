@@ -5,9 +5,12 @@ use super::compare::{Outcome, RANGE_REMOVED, compare, list};
 use super::decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
 use super::facts::{GroupSource, GroupSpec, ServiceAsk, Whose};
 use super::refusal::Refusal;
+use super::waiting::Want;
 use crate::facts::PoolType;
 use crate::ids::{Family, ObjectKey, Vip};
-use crate::pools::{Claim, Families, Grant, GroupName, Pick, Place, Range, Request, WaitsFor};
+use crate::pools::{
+    AllocateError, Claim, Clash, Families, Grant, GroupName, Missing, Pick, Place, Range, Request, WaitsFor,
+};
 
 impl Allocations {
     /// What to do about a Service now. Addresses of a `Write` are taken at once, in
@@ -22,7 +25,7 @@ impl Allocations {
             // another installation beside us.
             Whose::Foreign => ask.marked && entry.was_ours,
         };
-        self.set_waiting(key, false);
+        self.set_waiting(key, Vec::new());
         if !leaves {
             return Decision::Nothing;
         }
@@ -44,11 +47,18 @@ impl Allocations {
     fn decide_ours(&mut self, ask: &ServiceAsk) -> Decision {
         let outcome = match self.outcome(ask) {
             Ok(outcome) => outcome,
+            // Looked at again when what it had is back.
+            Err(Stop::Ask(_)) if self.is_returning(&ask.key) => return Decision::Nothing,
             Err(Stop::Ask(question)) => return Decision::Ask(question),
             Err(Stop::Refuse(refusal)) => self.refused(ask, refusal),
         };
+        let had = self.kept(ask);
+        let gained = outcome.addresses.iter().any(|ip| !had.contains(ip));
         self.set_goal(&ask.key, outcome.addresses.clone());
-        self.set_waiting(&ask.key, outcome.waits);
+        self.set_waiting(&ask.key, outcome.wants.clone());
+        if gained {
+            self.wake_sharers(&ask.key);
+        }
         let change = compare(ask, outcome);
         if change.marks.is_none() && !change.evaluated && change.ingress.is_none() && change.told.is_none() {
             return Decision::Nothing;
@@ -56,10 +66,45 @@ impl Allocations {
         Decision::Write(Box::new(change))
     }
 
-    /// It keeps what it has of the families it wants, and is told why not more.
-    fn refused(&self, ask: &ServiceAsk, refusal: Refusal) -> Outcome {
+    /// It keeps what it has of the families it wants, and is told why not more. Its
+    /// annotations go on saying where that came from: whoever may edit the Service could
+    /// otherwise ask for something impossible and then write into them what they like.
+    fn refused(&mut self, ask: &ServiceAsk, refusal: Refusal) -> Outcome {
         let kept = self.kept(ask);
-        Outcome { addresses: kept, refusal: Some(refusal), waits: true, ..Outcome::default() }
+        let from = kept.iter().find_map(|ip| self.claim_group(&ask.key, *ip));
+        let group = from.and_then(|name| self.groups().get(name)).cloned();
+        let wants = match &refusal {
+            Refusal::Pools(why) => self.wants(ask, why),
+            Refusal::ProviderGaveHeld { ip, .. } => vec![Want::Address(*ip)],
+            _ => vec![Want::Outside],
+        };
+        Outcome { addresses: kept, group, refusal: Some(refusal), wants, ..Outcome::default() }
+    }
+
+    /// What another Service could free that would help.
+    fn wants(&mut self, ask: &ServiceAsk, why: &AllocateError) -> Vec<Want> {
+        match why {
+            AllocateError::Exhausted { group, family, .. } => {
+                if self.is_multi_pool(ask, group) {
+                    return vec![Want::More(group.clone())];
+                }
+                self.no_room(group, *family);
+                // One family that is said to be full may not be the only one missing.
+                ask.families.order().map(|family| Want::Room(group.clone(), family)).collect()
+            }
+            AllocateError::InUse { ip, .. }
+            | AllocateError::PortTaken { ip, .. }
+            | AllocateError::OtherPods { ip, .. } => vec![Want::Address(*ip)],
+            _ => vec![Want::Outside],
+        }
+    }
+
+    fn is_multi_pool(&self, ask: &ServiceAsk, group: &GroupName) -> bool {
+        let by_group = match self.groups().get(group).map(|spec| &spec.source) {
+            Some(GroupSource::Ranges { multi_pool, .. }) => *multi_pool,
+            Some(GroupSource::Provider) | None => false,
+        };
+        ask.multi_pool.unwrap_or(by_group)
     }
 
     fn kept(&self, ask: &ServiceAsk) -> Vec<Vip> {
@@ -67,7 +112,8 @@ impl Allocations {
         if !ask.held.is_empty() {
             goal.clone_from(&ask.held);
         }
-        goal.retain(|ip| ask.families.wants(ip.family()));
+        let leaves = self.leaves(&ask.key);
+        goal.retain(|ip| ask.families.wants(ip.family()) && !leaves.contains(ip));
         goal
     }
 
@@ -102,11 +148,12 @@ impl Allocations {
         let live = self.live().clone();
         let announce = spec.as_ref().map_or(PoolType::Local, |spec| spec.announce);
         let eligible = |range: &Range| announce == PoolType::Remote || range.served_by(&live);
-        let (group_multi, balance) = match spec.as_ref().map(|spec| &spec.source) {
-            Some(GroupSource::Ranges { multi_pool, balance_pools, .. }) => (*multi_pool, *balance_pools),
-            _ => (false, false),
-        };
-        let multi_pool = ask.multi_pool.unwrap_or(group_multi);
+        let balance = matches!(
+            spec.as_ref().map(|spec| &spec.source),
+            Some(GroupSource::Ranges { balance_pools: true, .. })
+        );
+        let multi_pool = self.is_multi_pool(ask, target);
+        let leaves = self.leaves(&ask.key);
         let pick = match (multi_pool, balance) {
             (true, _) => Pick::EveryRange(&eligible),
             (false, true) => Pick::Balanced,
@@ -117,6 +164,7 @@ impl Allocations {
             group: target,
             families: ask.families,
             explicit,
+            leaves: &leaves,
             terms: ask.terms.clone(),
             pick,
         };
@@ -144,7 +192,7 @@ impl Allocations {
     }
 
     fn granted(
-        &self,
+        &mut self,
         ask: &ServiceAsk,
         target: &GroupName,
         spec: Option<GroupSpec>,
@@ -152,21 +200,29 @@ impl Allocations {
         tally: Tally,
     ) -> Outcome {
         let addresses: Vec<Vip> = grant.ips().collect();
-        let waits = grant.missing.iter().any(|missing| missing.why.waits_for() == WaitsFor::Release);
+        let freed = |missing: &&Missing| missing.why.waits_for() == WaitsFor::Release;
+        let wants: Vec<Want> =
+            grant.missing.iter().filter(freed).flat_map(|missing| self.wants(ask, &missing.why)).collect();
         let mut remark = self.remark(ask, &addresses, target);
         if let Some(conflict) = grant.conflicts.first() {
             let others: Vec<String> =
                 conflict.services.iter().filter(|key| **key != ask.key).map(ToString::to_string).collect();
-            let what = match conflict.port {
-                Some(port) => format!("port {port} of {} is also used by Service", conflict.ip),
-                None => format!("{} is also held, without the same sharing key, by Service", conflict.ip),
+            let what = match conflict.clash {
+                Clash::Port(port) => format!("port {port} of {} is also used by Service", conflict.ip),
+                Clash::Keys => {
+                    format!("{} is also held, without the same sharing key, by Service", conflict.ip)
+                }
+                Clash::Pods => format!(
+                    "{} is shared, with externalTrafficPolicy: Local and other pods, with Service",
+                    conflict.ip
+                ),
             };
             remark = Some(("AddressConflict", format!("{what} {}", others.join(", "))));
-        } else if remark.is_none() && waits {
+        } else if remark.is_none() && !wants.is_empty() {
             let missing: Vec<String> = grant.missing.iter().map(|missing| missing.why.to_string()).collect();
             remark = Some(("PartlyAssigned", missing.join("; ")));
         }
-        Outcome { addresses, group: spec, refusal: None, remark, waits, tally }
+        Outcome { addresses, group: spec, refusal: None, remark, wants, tally }
     }
 
     /// Addresses no group would give today.
@@ -210,7 +266,7 @@ impl Allocations {
         }
         if let Some(ip) = wanted.iter().find(|ip| !ask.families.wants(ip.family())) {
             let wanted = ask.families.order().next().unwrap_or(Family::V4);
-            return Err(Refusal::from(crate::pools::AllocateError::WrongFamily { ip: *ip, wanted }).into());
+            return Err(Refusal::from(AllocateError::WrongFamily { ip: *ip, wanted }).into());
         }
         let question = Question {
             group: target.clone(),
@@ -233,6 +289,9 @@ impl Allocations {
         for ip in &given {
             if let Some(by) = self.held_by_stranger(ask, *ip) {
                 return Err(Refusal::ProviderGaveHeld { group: target, ip: *ip, by }.into());
+            }
+            if let Some(by) = self.pools().other_pods(&ask.key, *ip, &ask.terms) {
+                return Err(Refusal::from(AllocateError::OtherPods { ip: *ip, by }).into());
             }
         }
         let addresses: Vec<Vip> = kept.into_iter().chain(given).collect();

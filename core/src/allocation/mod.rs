@@ -9,8 +9,8 @@
 //!   Services ─────── observe ─────┼─> Allocations ─────┼── Write(Change) ──> settled
 //!                    forget ──────┤   take_next, decide     └── Ask(Question) ──> answer
 //!                                 │        │
-//!                         Pools <─┘        └── orders by creation; whoever waits is
-//!                                              asked again when something is freed
+//!                         Pools <─┘        └── orders by creation; whoever waits is asked
+//!                                              again when what could help it is freed
 //! ```
 //!
 //! - A decision compares what a Service should have with what it has; what is as it
@@ -29,13 +29,16 @@ mod drain;
 mod facts;
 mod live;
 mod refusal;
+mod returns;
+mod waiting;
 
-pub use book::{Allocations, GiveBack, Sure};
+pub use book::{Allocations, Sure};
 pub use decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
-pub use drain::{DrainStep, drain_steps};
+pub use drain::{DrainStep, Drained, NodeState, drain_steps};
 pub use facts::{GroupSource, GroupSpec, ServiceAsk, Told, Whose};
 pub use live::LiveSubnets;
 pub use refusal::Refusal;
+pub use returns::{GiveBack, Listed};
 
 #[cfg(test)]
 mod tests;

@@ -63,6 +63,7 @@ impl Refusal {
                 AllocateError::NoSuchGroup { .. }
                 | AllocateError::InUse { .. }
                 | AllocateError::PortTaken { .. }
+                | AllocateError::OtherPods { .. }
                 | AllocateError::WrongFamily { .. }
                 | AllocateError::Excluded { .. }
                 | AllocateError::TwoOfOneFamily { .. } => None,

@@ -1,17 +1,20 @@
 //! The field of candidates: who stands for an address, and in which order.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::nodes::{Member, NodeId, Nodes};
 use super::restriction::{Rule, Tier};
 use super::score::{KeyText, Score};
 use super::subnets::SubnetTable;
+use crate::rank::Rank;
 
-/// What a candidate is judged by: the tier first, then the score. Two nodes never tie,
+/// What a candidate is judged by: the rank first, then tier and score. Two nodes never tie,
 /// since the same address with different names never hashes the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bid {
+    pub(super) rank: Rank,
     pub(super) tier: Tier,
     pub(super) score: Score,
     pub(super) id: NodeId,
@@ -22,6 +25,8 @@ pub(super) struct Field {
     pub(super) nodes: Nodes,
     /// The subnets that eligible members stand for.
     table: SubnetTable,
+    /// Who has declined which address.
+    declined: BTreeMap<IpAddr, BTreeSet<NodeId>>,
 }
 
 impl Field {
@@ -35,6 +40,20 @@ impl Field {
         for net in new.iter().filter(|net| old.binary_search(net).is_err()) {
             self.table.insert(*net, id);
         }
+        let none = BTreeSet::new();
+        let declines = member.as_ref().map_or(&none, |m| &m.declined);
+        let declined = self.nodes.member(id).map_or(&none, |m| &m.declined);
+        for ip in declined.difference(declines) {
+            if let Some(nodes) = self.declined.get_mut(ip) {
+                nodes.remove(&id);
+                if nodes.is_empty() {
+                    self.declined.remove(ip);
+                }
+            }
+        }
+        for ip in declines.difference(declined) {
+            self.declined.entry(*ip).or_default().insert(id);
+        }
         self.nodes.set_member(id, member)
     }
 
@@ -42,28 +61,46 @@ impl Field {
     /// names the nodes it is the shorter list to start from.
     fn candidates<'a>(&'a self, ip: IpAddr, named: Option<&'a [NodeId]>) -> Cow<'a, [NodeId]> {
         let Some(named) = named else {
-            return self.table.containing(ip);
+            let all = self.table.containing(ip);
+            return match self.declined.get(&ip) {
+                None => all,
+                Some(out) => all.iter().filter(|id| !out.contains(id)).copied().collect(),
+            };
         };
         let stands = |id: &&NodeId| self.nodes.member(**id).is_some_and(|m| m.is_candidate(ip));
         named.iter().filter(stands).copied().collect()
     }
 
     /// The winner, from nothing, and how many hashes that took: only candidates of the
-    /// tier that decides are hashed.
+    /// rank and tier that decide are hashed.
     pub(super) fn best(&self, ip: IpAddr, key: &KeyText, rule: &Rule) -> (Option<Bid>, u64) {
         let only = rule.only.as_deref();
-        let first =
-            self.best_of(&self.candidates(ip, rule.prefer.as_deref().or(only)), Tier::First, key, rule);
-        if first.0.is_some() || rule.prefer.is_none() {
-            return first;
+        let preferred = self.candidates(ip, rule.prefer.as_deref().or(only));
+        for rank in [Rank::First, Rank::Last] {
+            let first = self.best_of(&preferred, (rank, Tier::First), key, rule);
+            if first.0.is_some() {
+                return first;
+            }
+            if rule.prefer.is_some() {
+                let other = self.best_of(&self.candidates(ip, only), (rank, Tier::Fallback), key, rule);
+                if other.0.is_some() {
+                    return other;
+                }
+            }
         }
-        self.best_of(&self.candidates(ip, only), Tier::Fallback, key, rule)
+        (None, 0)
     }
 
-    fn best_of(&self, ids: &[NodeId], tier: Tier, key: &KeyText, rule: &Rule) -> (Option<Bid>, u64) {
+    fn best_of(
+        &self,
+        ids: &[NodeId],
+        judged: (Rank, Tier),
+        key: &KeyText,
+        rule: &Rule,
+    ) -> (Option<Bid>, u64) {
         let mut best: Option<Bid> = None;
         let mut hashes = 0;
-        for bid in self.bids(ids, key, rule, Some(tier)) {
+        for bid in self.bids(ids, key, rule, Some(judged)) {
             hashes += 1;
             if best.is_none_or(|best| bid < best) {
                 best = Some(bid);
@@ -77,15 +114,15 @@ impl Field {
         ids: &'a [NodeId],
         key: &'a KeyText,
         rule: &'a Rule,
-        wanted: Option<Tier>,
+        wanted: Option<(Rank, Tier)>,
     ) -> impl Iterator<Item = Bid> + 'a {
         ids.iter().filter_map(move |id| {
             let tier = rule.tier(*id)?;
-            if wanted.is_some_and(|wanted| wanted != tier) {
+            let member = self.nodes.member(*id)?;
+            if wanted.is_some_and(|wanted| wanted != (member.rank, tier)) {
                 return None;
             }
-            let score = self.nodes.member(*id)?.head.score(key);
-            Some(Bid { tier, score, id: *id })
+            Some(Bid { rank: member.rank, tier, score: member.head.score(key), id: *id })
         })
     }
 
@@ -100,5 +137,15 @@ impl Field {
     /// How many may win. Hashes nothing.
     pub(super) fn count(&self, ip: IpAddr, rule: &Rule) -> usize {
         self.candidates(ip, rule.only.as_deref()).len()
+    }
+
+    /// Might somebody win, had nobody declined?
+    pub(super) fn anybody(&self, ip: IpAddr, rule: &Rule) -> bool {
+        self.table.containing(ip).iter().any(|id| rule.tier(*id).is_some())
+    }
+
+    #[cfg(test)]
+    pub(super) fn declined(&self) -> usize {
+        self.declined.len()
     }
 }

@@ -1,7 +1,8 @@
 //! The winner of every VIP.
 //!
-//! Candidates are the live members that are not draining and advertise any subnet that
-//! contains the address; a [`Restriction`] may narrow them. The lowest [`Score`] wins.
+//! Candidates are the live members that are not draining, advertise any subnet that
+//! contains the address and have not declined it; a [`Restriction`] may narrow them. The
+//! lowest [`Score`] wins, but nobody who ranks last wins over one who does not.
 //! Who is live is decided elsewhere: this table is told, and answers.
 //!
 //! VIPs whose winner matters all the time are *tracked*: the standing winner and its
@@ -24,11 +25,12 @@ mod restriction;
 mod score;
 mod subnets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::rank::Rank;
 use crate::{NodeName, Vip};
 use field::{Bid, Field};
 use nodes::{Member, NodeId};
@@ -45,6 +47,9 @@ pub struct Candidacy {
     pub subnets: Vec<IpNet>,
     /// False for a member that is draining or otherwise out.
     pub eligible: bool,
+    /// Addresses it wants no part in, whatever its subnets are.
+    pub declined: BTreeSet<Vip>,
+    pub rank: Rank,
 }
 
 /// One step of a batch, see [`Election::apply`].
@@ -54,12 +59,13 @@ pub enum MemberChange {
     Remove(NodeName),
 }
 
-/// A candidate with what it is judged by, in this order: tier, then score.
+/// A candidate with what it is judged by, in this order: rank, tier, then score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
     pub node: NodeName,
     pub score: Score,
     pub tier: Tier,
+    pub rank: Rank,
 }
 
 /// A tracked VIP's winner is another one than when changes were last taken.
@@ -121,7 +127,14 @@ impl Election {
                         head: Head::of(node.as_str()),
                         subnets: subnets::clean(candidacy.subnets),
                         eligible: candidacy.eligible,
+                        declined: candidacy.declined.iter().map(|vip| vip.ip()).collect(),
+                        rank: candidacy.rank,
                     };
+                    // Another rank is another candidate: what it won is open again, and what
+                    // it did not win may be its now.
+                    if self.field.nodes.member(id).is_some_and(|old| old.rank != member.rank) {
+                        self.replace(id, None, &mut stale);
+                    }
                     self.replace(id, Some(member), &mut stale);
                 }
                 MemberChange::Remove(node) => {
@@ -142,10 +155,22 @@ impl Election {
     }
 
     fn replace(&mut self, id: NodeId, member: Option<Member>, stale: &mut Vec<IpAddr>) {
-        let old = self.field.set_member(id, member);
-        let old = old.as_ref().map_or(&[][..], Member::standing_for);
+        let before = self.field.set_member(id, member);
+        let old = before.as_ref().map_or(&[][..], Member::standing_for);
         let member = self.field.nodes.member(id);
         let new = member.map_or(&[][..], Member::standing_for);
+        let none = BTreeSet::new();
+        let declined_before = before.as_ref().map_or(&none, |m| &m.declined);
+        let declined = member.map_or(&none, |m| &m.declined);
+        for ip in declined.difference(declined_before) {
+            if let Some(vip) = self.tracked.get_mut(ip)
+                && !vip.stale
+                && vip.standing.is_some_and(|standing| standing.id == id)
+            {
+                vip.stale = true;
+                stale.push(*ip);
+            }
+        }
         for net in subnets::widest_missing(old, new) {
             for (ip, vip) in self.tracked.range_mut(net.network()..=net.broadcast()) {
                 let wins = !vip.stale && vip.standing.is_some_and(|standing| standing.id == id);
@@ -156,23 +181,33 @@ impl Election {
             }
         }
         let Some(member) = member else { return };
+        let mut bid = |ip: IpAddr, vip: &mut Tracked| {
+            let stood = subnets::contain(old, ip) && !declined_before.contains(&ip);
+            if vip.stale || stood || !member.is_candidate(ip) {
+                return;
+            }
+            let Some(tier) = vip.rule.tier(id) else { return };
+            let judged = (member.rank, tier);
+            if vip.standing.is_some_and(|standing| (standing.rank, standing.tier) < judged) {
+                return;
+            }
+            self.hashes += 1;
+            let score = member.head.score(&vip.key);
+            let bid = Bid { rank: member.rank, tier, score, id };
+            if vip.standing.is_none_or(|standing| bid < standing) {
+                let winner = vip.standing.map(|standing| self.field.nodes.name(standing.id));
+                self.before.entry(ip).or_insert_with(|| winner.cloned());
+                vip.standing = Some(bid);
+            }
+        };
         for net in subnets::widest_missing(new, old) {
             for (ip, vip) in self.tracked.range_mut(net.network()..=net.broadcast()) {
-                if vip.stale || subnets::contain(old, *ip) {
-                    continue;
-                }
-                let Some(tier) = vip.rule.tier(id) else { continue };
-                if vip.standing.is_some_and(|standing| standing.tier < tier) {
-                    continue;
-                }
-                self.hashes += 1;
-                let score = member.head.score(&vip.key);
-                let bid = Bid { tier, score, id };
-                if vip.standing.is_none_or(|standing| bid < standing) {
-                    let winner = vip.standing.map(|standing| self.field.nodes.name(standing.id));
-                    self.before.entry(*ip).or_insert_with(|| winner.cloned());
-                    vip.standing = Some(bid);
-                }
+                bid(*ip, vip);
+            }
+        }
+        for ip in declined_before.difference(declined) {
+            if let Some(vip) = self.tracked.get_mut(ip) {
+                bid(*ip, vip);
             }
         }
     }
@@ -290,9 +325,19 @@ impl Election {
         order.into_iter().map(|bid| self.ranked(bid)).collect()
     }
 
+    /// Could anybody have it, were it not restricted? Hashes nothing.
+    pub fn has_candidates(&self, vip: Vip) -> bool {
+        self.field.count(vip.ip(), &Rule::default()) > 0
+    }
+
     /// How many may win: the length of [`Election::order`].
     pub fn candidates(&self, vip: Vip) -> usize {
         self.ask(vip, |ip, _, rule| self.field.count(ip, rule))
+    }
+
+    /// Some would be candidates, and each of them has declined the VIP.
+    pub fn all_declined(&self, vip: Vip) -> bool {
+        self.ask(vip, |ip, _, rule| self.field.count(ip, rule) == 0 && self.field.anybody(ip, rule))
     }
 
     /// Eligible members per advertised subnet. A subnet that only draining members
@@ -321,7 +366,8 @@ impl Election {
     }
 
     fn ranked(&self, bid: Bid) -> Ranked {
-        Ranked { node: self.field.nodes.name(bid.id).clone(), score: bid.score, tier: bid.tier }
+        let Bid { rank, tier, score, id } = bid;
+        Ranked { node: self.field.nodes.name(id).clone(), score, tier, rank }
     }
 }
 

@@ -4,7 +4,7 @@
 //! while its node is a member or some restriction names it, and is then given away again,
 //! so that years of autoscaled nodes do not pile up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use super::score::Head;
 use super::subnets;
 use crate::NodeName;
+use crate::rank::Rank;
 
 /// Means a node only while that node is in use: never kept beyond the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +25,8 @@ pub(super) struct Member {
     /// Clean, see [`subnets::clean`].
     pub(super) subnets: Vec<IpNet>,
     pub(super) eligible: bool,
+    pub(super) declined: BTreeSet<IpAddr>,
+    pub(super) rank: Rank,
 }
 
 impl Member {
@@ -33,7 +36,7 @@ impl Member {
     }
 
     pub(super) fn is_candidate(&self, ip: IpAddr) -> bool {
-        subnets::contain(self.standing_for(), ip)
+        subnets::contain(self.standing_for(), ip) && !self.declined.contains(&ip)
     }
 }
 

@@ -20,11 +20,20 @@ fn mk_set(names: &[&str]) -> BTreeSet<NodeName> {
 }
 
 fn on(subnets: &[&str]) -> Candidacy {
-    Candidacy { subnets: subnets.iter().map(|net| net.parse().unwrap()).collect(), eligible: true }
+    let subnets = subnets.iter().map(|net| net.parse().unwrap()).collect();
+    Candidacy { subnets, eligible: true, declined: BTreeSet::new(), rank: Rank::First }
+}
+
+fn declining(subnets: &[&str], declined: &[&str]) -> Candidacy {
+    Candidacy { declined: declined.iter().map(|ip| mk_vip(ip)).collect(), ..on(subnets) }
 }
 
 fn draining(subnets: &[&str]) -> Candidacy {
     Candidacy { eligible: false, ..on(subnets) }
+}
+
+fn last(subnets: &[&str]) -> Candidacy {
+    Candidacy { rank: Rank::Last, ..on(subnets) }
 }
 
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
@@ -286,4 +295,48 @@ fn equal_sets_are_kept_once_and_forgotten_with_their_last_vip() {
     election.untrack(mk_vip("10.0.0.1"));
     election.untrack(mk_vip("10.0.0.2"));
     assert_eq!((election.sets.len(), election.field.nodes.in_use()), (0, 0));
+}
+
+#[test]
+fn who_declines_an_address_leaves_it_to_the_next_and_gets_it_back() {
+    let mut election = mk_abc();
+    let vip = mk_vip("192.168.1.101");
+    for other in [vip, mk_vip("192.168.1.100")] {
+        election.track(other, &Restriction::None);
+    }
+    election.take_changes();
+    election.upsert_member(mk_node("node-c"), declining(&ALL, &["192.168.1.101"]));
+    assert_eq!(changes(&mut election), [moved("192.168.1.101", Some("node-c"), Some("node-a"))]);
+    assert_eq!(names(&election.order(vip)), ["node-a", "node-b"]);
+    assert_eq!(election.candidates(vip), 2);
+    for name in ["node-a", "node-b"] {
+        election.upsert_member(mk_node(name), declining(&ALL, &["192.168.1.101"]));
+    }
+    assert_eq!(election.winner(vip), None);
+    assert!(election.all_declined(vip) && !election.all_declined(mk_vip("192.168.1.100")));
+    election.upsert_member(mk_node("node-c"), on(&ALL));
+    assert_eq!(changes(&mut election), [moved("192.168.1.101", Some("node-a"), Some("node-c"))]);
+}
+
+#[test]
+fn whoever_ranks_last_wins_only_among_the_last() {
+    let mut election = mk_abc();
+    let vip = mk_vip("192.168.1.100");
+    election.track(vip, &Restriction::None);
+    let order: Vec<NodeName> = election.order(vip).into_iter().map(|r| r.node).collect();
+    election.upsert_member(order[0].clone(), last(&ALL));
+    assert_eq!(election.winner(vip), Some(&order[1]));
+    let behind = [&order[1], &order[2], &order[0]].map(Clone::clone);
+    assert_eq!(election.order(vip).into_iter().map(|r| r.node).collect::<Vec<_>>(), behind);
+    // Everybody is: it is as if nobody were.
+    for node in &order[1..] {
+        election.upsert_member(node.clone(), last(&ALL));
+    }
+    assert_eq!(election.winner(vip), Some(&order[0]));
+    // Preferred or not, an endpoint does not make up for it; alone, it still serves.
+    election.upsert_member(order[1].clone(), on(&ALL));
+    election.track(vip, &Restriction::Prefer([order[0].clone()].into()));
+    assert_eq!(election.winner(vip), Some(&order[1]));
+    election.track(vip, &Restriction::Nodes([order[0].clone()].into()));
+    assert_eq!(election.winner(vip), Some(&order[0]));
 }

@@ -1,27 +1,68 @@
 //! The engine's side of its own Lease: what it says, and what its state means.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::facts::LeaseFacts;
+use crate::facts::{EXCLUDED, LeaseFacts};
 use crate::ids::Vip;
 use crate::io::{Effect, LeaseContent, LeaseError, Renewed, Source};
+use crate::membership::duration_of;
 use crate::own_lease::Outcome;
+use crate::rank::Rank;
 use crate::reason::FenceCause;
 use crate::time::Mono;
 
 use super::{Engine, Stop};
 
+/// What the wish for any address takes from our Lease, and from what we doubt: when it
+/// changes, it concerns them all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Footing {
+    /// An earlier run's Lease stands, and nothing of ours came back yet.
+    inherited: bool,
+    /// The subnets in our Lease, as it came back.
+    confirmed: Option<BTreeSet<IpNet>>,
+    draining: bool,
+    /// What our Lease says of it as written: that we leave, that we rank last, which
+    /// subnets we have. Others can win what we lose once they can read that we lost it.
+    published: Option<(bool, Rank, BTreeSet<IpNet>)>,
+    missing: Vec<Source>,
+}
+
 impl Engine {
+    pub(super) fn footing(&self) -> Footing {
+        Footing {
+            inherited: self.lease.seen().is_some() && self.lease.looked().is_none(),
+            confirmed: self.lease.confirmed().map(|l| l.subnets.clone()),
+            draining: self.lease_says_draining(),
+            published: self.lease.written().map(|l| (l.draining.is_some(), l.rank, l.subnets.clone())),
+            missing: self.missing_listings(),
+        }
+    }
+
     pub(super) fn own_lease_seen(&mut self, now: Mono, seen: Option<&LeaseFacts>) {
-        let confirmed = self.lease.confirmed().is_some();
+        self.inherit(now, seen);
         if let Some(outcome) = self.lease.observed(seen) {
             self.lease_outcome(now, outcome);
         }
-        if confirmed != self.lease.confirmed().is_some() {
-            self.touch_all();
+    }
+
+    /// What an earlier run left in the kernel lives until its own fence, which may be later
+    /// than ours. A Lease that said less than its own would have peers claim it before.
+    fn inherit(&mut self, now: Mono, seen: Option<&LeaseFacts>) {
+        let first = self.inherited.is_none() && self.lease.written().is_none();
+        let earlier = seen.filter(|l| first && l.instance.as_ref() != Some(&self.config.instance));
+        if let Some(duration) = earlier.map(duration_of) {
+            self.inherited = Some((duration, now + duration));
         }
+    }
+
+    fn lease_duration(&self, now: Mono) -> Duration {
+        let earlier = self.inherited.filter(|(_, until)| now < *until).map(|(duration, _)| duration);
+        earlier.unwrap_or_default().max(self.config.timers.duration)
     }
 
     pub(super) fn lease_answered(
@@ -42,67 +83,139 @@ impl Engine {
                 if let Some(deadline) = self.fence.deadline() {
                     self.times.fence_margin.share(now.until(deadline), self.config.timers.renew_deadline);
                 }
+                self.note_expiry(now);
                 self.fence.renewed(sent);
+                if self.adopting.is_none() && !self.unsynced.is_empty() {
+                    self.adopting = Some(now + self.config.timers.duration);
+                }
+                if self.fence.cause(now).is_none() && std::mem::take(&mut self.ran_out) {
+                    self.recover(now);
+                }
                 if self.fence_cause(now).is_none() {
-                    self.extend_lifetimes(now);
+                    self.extend = true;
                     self.touch_missing();
                 }
             }
             Outcome::Failed { error } => {
+                self.sight.failed();
                 self.counters.renewal_failures += 1;
                 self.fence.failed(error);
             }
             Outcome::Lost { cause } => {
                 self.counters.renewal_failures += 1;
+                self.note_expiry(now);
                 self.fence.lose(now, cause);
             }
         }
-        // What we may claim depends on what is written.
+        // What we may claim depends on what is written, see `footing`.
         let me = self.config.node.clone();
         self.members_dirty.insert(me);
-        if self.leaving() {
-            self.touch_all();
+    }
+
+    /// The fence fell by time: whatever ends it, we were blind meanwhile.
+    fn note_expiry(&mut self, now: Mono) {
+        if let Some(since) = self.fence.ran_out(now) {
+            self.ran_out = true;
+            self.lease.was_fenced(since);
         }
     }
 
     pub(super) fn check_lease(&mut self, now: Mono) {
+        self.note_expiry(now);
         if let Some(outcome) = self.lease.expire(now) {
             self.lease_outcome(now, outcome);
         }
-        if self.lease.wants_relist(now) {
-            self.out.push(Effect::Relist(Source::Leases));
+        self.sight.update(now, self.lease.looked());
+        self.check_view(now);
+        let footing = self.footing();
+        if footing != self.footing {
+            self.footing = footing;
+            self.members_dirty.insert(self.config.node.clone());
+            self.touch_all();
         }
-        let healthy = self.fence_cause(now).is_none();
-        if healthy != self.healthy {
-            self.healthy = healthy;
+        let fenced = self.fence_cause(now);
+        if fenced != self.fenced {
+            self.fenced = fenced;
             self.touch_all();
         }
     }
 
     /// Why we may hold nothing, if so.
     pub(super) fn fence_cause(&self, now: Mono) -> Option<FenceCause> {
-        let stale = || self.lease.view_is_stale(now).then_some(FenceCause::StaleView);
+        let stale = || self.view_is_stale(now).then_some(FenceCause::StaleView);
         self.fence.cause(now).or_else(stale)
     }
 
-    /// The others can read in our Lease what makes us lose an address: that we leave,
-    /// or that we have its subnet no more. Until then none of them can know it won.
+    /// The others can read in our Lease what makes us lose an address: that we leave, that
+    /// we rank last, or that we have its subnet no more. Until then none of them can know it won.
     pub(super) fn loss_is_published(&self, now: Mono, vip: Vip) -> bool {
         let Some(written) = self.lease.written() else {
             return false;
         };
         let leaves = !self.leaving() || written.draining.is_some();
+        let ranks = self.rank.get() == Rank::First || written.rank == Rank::Last;
         let has = |subnets: &BTreeSet<IpNet>| subnets.iter().any(|s| s.contains(&vip.ip()));
-        leaves && (!has(&written.subnets) || has(&self.subnets.advertised(now)))
+        leaves && ranks && (!has(&written.subnets) || has(&self.offered(now)))
+    }
+
+    /// The subnets our Lease should name: those whose addresses we would serve, were
+    /// they given to us now. A winner that cannot act leaves its share to nobody.
+    pub(super) fn offered(&self, now: Mono) -> BTreeSet<IpNet> {
+        let have = self.subnets.advertised(now);
+        if !self.unsynced.is_empty() {
+            return self.adopted(have);
+        }
+        let stale = self.fence_cause(now) == Some(FenceCause::StaleView);
+        // Members of the older format do not read that we leave, and would go on
+        // electing us.
+        if self.leaving() && !self.older.is_empty() {
+            return BTreeSet::new();
+        }
+        if stale {
+            return self.still_here(have);
+        }
+        have
+    }
+
+    /// The subnets of the local addresses that the kernel still has: who reads that we
+    /// have one no more takes its addresses at once.
+    fn still_here(&self, have: BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+        let here = |net: &IpNet| {
+            self.kernel.ours().any(|a| net.contains(&a.net.addr()) && !a.dad_failed && !self.is_remote(a))
+        };
+        have.into_iter().filter(here).collect()
+    }
+
+    /// Before the picture is whole we serve what an earlier run left, and nothing
+    /// else: of what its Lease said, the subnets of the addresses that are still here.
+    /// Kept alive for one duration; who cannot list its sources by then lets others have
+    /// them, as soon as the kernel has ended them.
+    fn adopted(&self, have: BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+        let Some(before) = self.lease.seen() else {
+            return BTreeSet::new();
+        };
+        self.still_here(have.into_iter().filter(|net| before.subnets.contains(net)).collect())
+    }
+
+    /// What an earlier run left is kept alive, though we do not know yet what it is for.
+    pub(super) fn adopts(&self, now: Mono) -> bool {
+        !self.unsynced.is_empty() && self.adopting.is_none_or(|until| now < until)
     }
 
     /// A Lease is written once we know what to say in it, whose it is, and which Node
-    /// owns it; not for a Node that does not exist, and not while we delete it.
+    /// owns it; not for a Node that does not exist, but for a last word, and not while we
+    /// delete it.
     pub(super) fn may_write_lease(&self) -> bool {
         let needed = [Source::Kernel, Source::NodeAgents, Source::Nodes, Source::Leases];
         needed.iter().all(|s| !self.unsynced.contains(s))
-            && self.nodes.contains_key(&self.config.node)
+            && (self.nodes.contains_key(&self.config.node) || self.has_let_go())
             && self.stop.as_ref().is_none_or(Stop::still_renews)
+    }
+
+    /// Our Node is gone and so are our addresses, but the Lease still lists some: whoever
+    /// reads that waits for us until it runs out.
+    fn has_let_go(&self) -> bool {
+        self.lists_addresses() && self.kernel.ours().all(|a| self.is_remote(a))
     }
 
     pub(super) fn write_lease(&mut self, now: Mono) {
@@ -120,26 +233,28 @@ impl Engine {
         let draining = match (&self.drain, &self.stop) {
             (Some(drain), _) => Some(drain.since.clone()),
             (None, Some(stop)) => Some(stop.since().to_owned()),
-            (None, None) => None,
+            (None, None) => self.excluded().then(|| EXCLUDED.to_owned()),
         };
         LeaseContent {
             instance: self.config.instance.clone(),
-            duration: self.config.timers.duration,
-            subnets: self.subnets.advertised(now),
+            duration: self.lease_duration(now),
+            subnets: self.offered(now),
             draining,
+            rank: self.rank.get(),
             announced: self.announced_now(),
+            declined: self.declined.clone(),
             node_uid: self.nodes.get(&self.config.node).map(|n| n.uid.clone()).unwrap_or_default(),
         }
     }
 
     /// What we hold and have announced. Before the picture is whole, and before our first
     /// write came back: what the Lease said before us, as far as the kernel still has it.
-    fn announced_now(&self) -> BTreeSet<Vip> {
+    fn announced_now(&self) -> Arc<BTreeSet<Vip>> {
         if self.unsynced.is_empty() && self.lease.confirmed().is_some() {
             return self.announced.clone();
         }
         let before = self.lease.seen().and_then(|l| l.announced.clone()).unwrap_or_default();
         let ours: BTreeSet<Vip> = self.kernel.ours().map(|a| a.vip()).collect();
-        before.intersection(&ours).copied().collect()
+        Arc::new(before.intersection(&ours).copied().collect())
     }
 }

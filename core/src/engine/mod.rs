@@ -4,37 +4,50 @@
 //! winners, then every address that any of it concerns, removals before additions,
 //! announcements, and last the Lease that tells the others.
 
+mod doubt;
 mod lease;
+mod members;
 mod stop;
+mod touch;
 mod view;
 mod vip;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
 use crate::agents::{Agents, Standing};
 use crate::announce::Announcer;
+use crate::awaiting::Awaiting;
 use crate::config::EngineConfig;
-use crate::election::{Candidacy, Election, MemberChange};
+use crate::election::{Candidacy, Election};
 use crate::facts::{LeaseFacts, NodeFacts};
 use crate::fence::Fence;
-use crate::ids::{NodeName, Vip};
+use crate::ids::{IfName, NodeName, Vip};
 use crate::io::{Command, Effect, Event, Input, Op, Source, Update};
-use crate::kernel::Kernel;
-use crate::membership::{Member, Membership};
+use crate::kernel::{AddrKey, Kernel};
+use crate::membership::Membership;
 use crate::own_lease::OwnLease;
 use crate::placement::Demands;
-use crate::reason::{Missing, Reason};
+use crate::prefixes::Prefixes;
+use crate::rank::OwnRank;
+use crate::reason::FenceCause;
+use crate::sight::Sight;
 use crate::snapshot::{Counters, Times};
 use crate::subnets::Subnets;
 use crate::time::Mono;
+use crate::upkeep::Upkeep;
 use crate::wake::Wake;
 
+use doubt::Doubt;
+use lease::Footing;
 use stop::Stop;
+use view::Picture;
 use vip::VipState;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Drain {
     since: String,
     /// Also what nobody else can take.
@@ -48,18 +61,21 @@ enum InFlight {
         vip: Vip,
         op: Op,
     },
-    /// Longer life for an address that is there; a failure shows as its absence.
+    /// Longer life for an address that is there.
     Refresh {
-        vip: Vip,
+        key: AddrKey,
+        remote: bool,
+        valid: Option<u32>,
     },
     Dummy,
+    OldDummy,
     Announce {
         vip: Vip,
         first: bool,
     },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Engine {
     config: EngineConfig,
     unsynced: BTreeSet<Source>,
@@ -74,20 +90,69 @@ pub struct Engine {
     election: Election,
     /// What the election was last told, so that only changes reach it.
     candidacies: BTreeMap<NodeName, Candidacy>,
+    rank: OwnRank,
+    /// Live members that do not know ranks: while there are any, nobody's counts.
+    unranked: BTreeSet<NodeName>,
     /// Who lists an address in its Lease.
     announced_by: BTreeMap<Vip, BTreeSet<NodeName>>,
     announcer: Announcer,
-    vips: BTreeMap<Vip, VipState>,
+    /// Whatever was announced is to be announced again.
+    announce_again: bool,
+    /// Boxed: each look takes one out and puts it back, and tables of large things are half empty.
+    vips: BTreeMap<Vip, Box<VipState>>,
     /// Local addresses that we hold and have announced: what the Lease says.
-    announced: BTreeSet<Vip>,
+    announced: Arc<BTreeSet<Vip>>,
+    /// Local addresses that we won and leave to the next: what the Lease says, too.
+    declined: BTreeSet<Vip>,
     wake: Wake,
+    upkeep: Upkeep,
+    picture: Picture,
     dirty: BTreeSet<Vip>,
     members_dirty: BTreeSet<NodeName>,
     /// Expired, while we cannot tell whether it is them or our watch.
     doubtful: BTreeSet<NodeName>,
+    sight: Sight,
+    orphans: BTreeMap<NodeName, Mono>,
+    awaiting: Awaiting,
     links_dirty: bool,
-    healthy: bool,
+    /// What remote addresses would take from the node if it had an address there.
+    prefixes: Prefixes,
+    doubt: Doubt,
+    /// The fence fell by time, and nothing was renewed since.
+    ran_out: bool,
+    /// No other node that takes part is eligible.
+    alone: bool,
+    /// Live members that know neither handoffs nor that we leave.
+    older: BTreeSet<NodeName>,
+    /// Members that understand more, or less, than they did.
+    learnt: BTreeSet<NodeName>,
+    /// Until then what an earlier run left is kept on half a picture.
+    adopting: Option<Mono>,
+    /// Subnets that counted at the last look, with the interface of each.
+    served: BTreeSet<(IfName, IpNet)>,
+    /// When the configuration last changed under what we hold.
+    reconfigured: Option<Mono>,
+    /// Addresses that should be in the kernel and are not.
+    missing: BTreeSet<Vip>,
+    /// Addresses that no node can have.
+    nobodys: BTreeSet<Vip>,
+    /// Addresses that we cannot have: left to others, once there are any.
+    troubled: BTreeSet<Vip>,
+    /// What concerns all nodes alike is for us to say.
+    speaks: bool,
+    /// Why we may hold nothing, as of the last look.
+    fenced: Option<FenceCause>,
+    /// What our Lease lets us claim, as of the last look.
+    footing: Footing,
+    /// A renewal succeeded: what is here once everything was taken in lives longer.
+    extend: bool,
+    /// The duration in the Lease of an earlier run, and until when it counts.
+    inherited: Option<(Duration, Mono)>,
     dummy_requested: bool,
+    /// Not before then, if it is still not there.
+    dummy_again: Mono,
+    /// Names that the interface of remote pools had before: to be removed once empty.
+    old_dummies: BTreeSet<IfName>,
     drain: Option<Drain>,
     stop: Option<Stop>,
     in_flight: BTreeMap<u64, InFlight>,
@@ -101,7 +166,7 @@ impl Engine {
     pub fn new(config: EngineConfig) -> Self {
         Self {
             unsynced: Source::ALL.into_iter().collect(),
-            members: Membership::default(),
+            members: Membership::new(config.timers.duration),
             nodes: BTreeMap::new(),
             agents: Agents::default(),
             demands: Demands::default(),
@@ -111,17 +176,44 @@ impl Engine {
             lease: OwnLease::new(config.node.clone(), config.instance.clone(), config.timers),
             election: Election::new(),
             candidacies: BTreeMap::new(),
+            rank: OwnRank::default(),
+            unranked: BTreeSet::new(),
             announced_by: BTreeMap::new(),
             announcer: Announcer::new(config.announce_rate),
+            announce_again: false,
             vips: BTreeMap::new(),
-            announced: BTreeSet::new(),
+            announced: Arc::default(),
+            declined: BTreeSet::new(),
             wake: Wake::default(),
+            upkeep: Upkeep::default(),
+            picture: Picture::new(&config),
             dirty: BTreeSet::new(),
             members_dirty: BTreeSet::new(),
             doubtful: BTreeSet::new(),
+            sight: Sight::new(config.timers),
+            orphans: BTreeMap::new(),
+            awaiting: Awaiting::default(),
             links_dirty: false,
-            healthy: false,
+            prefixes: Prefixes::default(),
+            doubt: Doubt::default(),
+            ran_out: false,
+            alone: true,
+            older: BTreeSet::new(),
+            learnt: BTreeSet::new(),
+            adopting: None,
+            served: BTreeSet::new(),
+            reconfigured: None,
+            missing: BTreeSet::new(),
+            nobodys: BTreeSet::new(),
+            troubled: BTreeSet::new(),
+            speaks: true,
+            fenced: Some(FenceCause::NeverRenewed),
+            footing: Footing::default(),
+            extend: false,
+            inherited: None,
             dummy_requested: false,
+            dummy_again: Mono::ZERO,
+            old_dummies: BTreeSet::new(),
             drain: config.draining.clone().map(|since| Drain { since, force: false }),
             stop: None,
             in_flight: BTreeMap::new(),
@@ -163,6 +255,7 @@ impl Engine {
             Input::Groups(update) => {
                 self.listed(Source::ServiceGroups, &update);
                 let touched = self.demands.update_groups(update);
+                self.picture.groups = true;
                 self.dirty.extend(touched);
             }
             Input::Endpoints(update) => {
@@ -173,11 +266,12 @@ impl Engine {
             Input::Agents(update) => {
                 self.listed(Source::NodeAgents, &update);
                 self.agents.update(update);
-                self.reconfigure();
+                self.picture.problems = true;
+                self.reconfigure(now);
             }
             Input::Nodes(update) => {
                 self.listed(Source::Nodes, &update);
-                self.update_nodes(update);
+                self.update_nodes(now, update);
             }
             Input::Leases(update) => {
                 self.listed(Source::Leases, &update);
@@ -186,37 +280,28 @@ impl Engine {
             Input::Kernel(dump) => {
                 self.unsynced.remove(&Source::Kernel);
                 self.dirty.extend(self.kernel.ours().map(|a| a.vip()));
+                dump.links.iter().for_each(|link| self.hardware_may_have_changed(link));
                 self.kernel.replace(dump);
-                self.vips.values_mut().for_each(VipState::kernel_spoke);
+                self.vips.values_mut().for_each(|state| state.kernel_spoke());
+                self.find_old_dummies();
                 self.touch_all();
                 self.links_dirty = true;
-                self.kernel_was_dumped();
+                self.kernel_was_dumped(now);
             }
-            Input::Link(update) => {
-                match update {
-                    Update::All(links) => self.kernel.replace_links(links),
-                    Update::Set(link) => self.kernel.set_link(link),
-                    Update::Gone(index) => self.kernel.remove_link(index),
-                }
-                self.links_dirty = true;
-                self.touch_all();
-            }
+            Input::Link(update) => self.link_changed(update),
             Input::AddressSet(address) => {
-                let vip = address.vip();
-                self.links_dirty |= !address.ours;
-                self.kernel.set_address(address);
-                self.kernel_spoke(vip);
+                let before = self.kernel.set_address(address.clone());
+                if let Some(before) = before.filter(|before| before.ours != address.ours) {
+                    self.address_changed(&before);
+                }
+                self.address_changed(&address);
             }
             Input::AddressGone { index, net } => {
                 if let Some(address) = self.kernel.remove_address((index, net)) {
-                    self.links_dirty |= !address.ours;
-                    self.kernel_spoke(address.vip());
+                    self.address_changed(&address);
                 }
             }
-            Input::DefaultRoutes(routes) => {
-                self.kernel.set_default_routes(routes);
-                self.links_dirty = true;
-            }
+            Input::DefaultRoutes(routes) => self.default_routes_changed(routes),
             Input::LeaseWritten { seq, sent_at, result } => self.lease_answered(now, seq, sent_at, result),
             Input::LeaseDeleted(_) => self.lease_was_deleted(),
             Input::Applied { id, result } => self.applied(now, id, result),
@@ -227,52 +312,70 @@ impl Engine {
     }
 
     fn listed<T, K>(&mut self, source: Source, update: &Update<T, K>) {
-        if matches!(update, Update::All(_)) && self.unsynced.remove(&source) && self.unsynced.is_empty() {
+        if !matches!(update, Update::All(_)) {
+            return;
+        }
+        if self.unsynced.remove(&source) && self.unsynced.is_empty() {
             self.touch_all();
         }
+        self.was_listed(source);
     }
 
-    /// Everything that is asked for, and everything we have, is looked at again.
-    fn touch_all(&mut self) {
-        self.dirty.extend(self.demands.vips());
-        self.dirty.extend(self.kernel.ours().map(|a| a.vip()));
-        self.dirty.extend(self.vips.keys());
-    }
-
-    /// What should be in the kernel and is not: a fence about to fall left it no time,
-    /// and a renewal has given it some.
-    fn touch_missing(&mut self) {
-        let missing = Reason::Pending { missing: Missing::Kernel };
-        self.dirty.extend(self.vips.iter().filter(|(_, s)| s.reason() == Some(&missing)).map(|(v, _)| *v));
-    }
-
-    fn announce_everything_again(&mut self) {
-        for (vip, state) in &mut self.vips {
-            state.announce_again(*vip, &mut self.announcer);
-        }
-        self.touch_all();
-    }
-
-    fn kernel_spoke(&mut self, vip: Vip) {
-        if let Some(state) = self.vips.get_mut(&vip) {
-            state.kernel_spoke();
-        }
-        self.dirty.insert(vip);
-    }
-
-    fn reconfigure(&mut self) {
-        let before = self.agents.standing().clone();
+    fn reconfigure(&mut self, now: Mono) {
+        let before = (self.agents.standing().clone(), self.agents.current().cloned());
         self.agents.decide(self.nodes.get(&self.config.node));
+        if before == (self.agents.standing().clone(), self.agents.current().cloned()) {
+            return;
+        }
         if let Standing::Rejected(problem) = self.agents.standing()
-            && before != *self.agents.standing()
+            && before.0 != *self.agents.standing()
         {
             self.out.push(Effect::Event(Event::config_error(problem)));
         }
+        self.reconfigured = self.unsynced.is_empty().then_some(now);
+        let dummy = self.agents.current().map(|config| config.dummy.clone());
+        self.old_dummies
+            .extend(before.1.map(|config| config.dummy).filter(|old| Some(old) != dummy.as_ref()));
+        if let Some(dummy) = dummy {
+            self.old_dummies.remove(&dummy);
+        }
+        self.find_old_dummies();
         self.links_dirty = true;
+        self.members_dirty.insert(self.config.node.clone());
         self.touch_all();
     }
 
-    fn update_nodes(&mut self, update: Update<NodeFacts, NodeName>) {
+    /// What an earlier run made under another name: it is told by its mark.
+    fn find_old_dummies(&mut self) {
+        let Some(dummy) = self.agents.current().map(|config| &config.dummy) else { return };
+        let old = self.kernel.links().filter(|l| l.ours && l.name != *dummy);
+        self.old_dummies.extend(old.map(|l| l.name.clone()));
+    }
+
+    /// An interface that remote pools no longer use goes with its last address.
+    fn remove_old_dummies(&mut self) {
+        if !self.unsynced.is_empty() {
+            return;
+        }
+        let empty = |name: &IfName| {
+            let index = self.kernel.link_named(name).map(|link| link.index);
+            let on_its_way = |f: &InFlight| match f {
+                InFlight::Change { op: Op::Put(s), .. } => Some(s.index) == index,
+                InFlight::Refresh { key, .. } => Some(key.0) == index,
+                _ => false,
+            };
+            index.is_none_or(|index| self.kernel.ours_on(index).next().is_none())
+                && !self.in_flight.values().any(on_its_way)
+        };
+        let empty: Vec<IfName> = self.old_dummies.iter().filter(|name| empty(name)).cloned().collect();
+        for name in empty {
+            self.old_dummies.remove(&name);
+            let id = self.id(InFlight::OldDummy);
+            self.out.push(Effect::Apply { id, op: Op::RemoveDummy { name } });
+        }
+    }
+
+    fn update_nodes(&mut self, now: Mono, update: Update<NodeFacts, NodeName>) {
         let me = self.config.node.clone();
         let own_before = self.nodes.get(&me).cloned();
         match update {
@@ -280,22 +383,27 @@ impl Engine {
                 let fresh: BTreeMap<NodeName, NodeFacts> =
                     all.into_iter().map(|n| (n.name.clone(), n)).collect();
                 self.members_dirty.extend(self.nodes.keys().chain(fresh.keys()).cloned());
+                let gone: Vec<NodeName> =
+                    self.nodes.keys().filter(|n| !fresh.contains_key(*n)).cloned().collect();
+                gone.iter().for_each(|name| self.node_is_gone(name));
                 self.nodes = fresh;
             }
             Update::Set(node) => {
-                // A Node's status changes every few seconds; we look at three fields.
+                // A Node's status changes every few seconds; we look at a few fields.
                 if self.nodes.get(&node.name) != Some(&node) {
                     self.members_dirty.insert(node.name.clone());
                     self.nodes.insert(node.name.clone(), node);
                 }
             }
             Update::Gone(name) => {
+                self.node_is_gone(&name);
                 self.nodes.remove(&name);
                 self.members_dirty.insert(name);
             }
         }
         if self.nodes.get(&me) != own_before.as_ref() || self.unsynced.contains(&Source::NodeAgents) {
-            self.reconfigure();
+            self.reconfigure(now);
+            self.touch_all();
         }
     }
 
@@ -303,19 +411,24 @@ impl Engine {
         let me = self.config.node.clone();
         match update {
             Update::All(all) => {
-                let known: Vec<NodeName> = self.members.iter().map(|(n, _)| n.clone()).collect();
-                for node in known.into_iter().chain(all.iter().map(|l| l.node.clone())) {
-                    let facts = all.iter().find(|l| l.node == node);
-                    self.index_announced(&node, facts);
-                    self.members_dirty.insert(node);
+                let listed: BTreeMap<&NodeName, &LeaseFacts> = all.iter().map(|l| (&l.node, l)).collect();
+                let known: BTreeSet<NodeName> = self.members.iter().map(|(n, _)| n.clone()).collect();
+                for node in known.iter().chain(all.iter().map(|l| &l.node)) {
+                    self.index_announced(node, listed.get(node).copied());
+                    self.dirty.extend(self.awaiting.for_node(node));
                 }
-                let own = all.iter().find(|l| l.node == me).cloned();
-                self.members.replace(now, all);
+                let own = listed.get(&me).copied().cloned();
+                if own.is_none() {
+                    self.members.forget(&me);
+                }
+                self.members_dirty.extend(listed.into_keys().cloned());
+                self.members_dirty.extend(known);
+                let doubted = self.doubted(now);
+                let learnt = self.members.replace(now, all, &doubted);
+                self.learnt.extend(learnt);
                 // Somebody may have had an address of ours and let go of it, and we
                 // saw neither: its claim is what clients remember.
-                if self.unsynced.is_empty() {
-                    self.announce_everything_again();
-                }
+                self.announce_again |= self.unsynced.is_empty();
                 self.own_lease_seen(now, own.as_ref());
             }
             Update::Set(facts) => {
@@ -324,12 +437,10 @@ impl Engine {
                 if node == me {
                     self.own_lease_seen(now, Some(&facts));
                 }
-                let heard = |e: &Self| e.members.get(&node).is_some_and(Member::heard);
-                let heard_before = heard(self);
-                self.members.observe(now, facts);
                 // What waited for a sign of life from it can go on.
-                if heard(self) != heard_before {
-                    self.touch_all();
+                self.dirty.extend(self.awaiting.for_node(&node));
+                if self.members.observe(now, facts) {
+                    self.learnt.insert(node.clone());
                 }
                 self.members_dirty.insert(node);
             }
@@ -337,8 +448,12 @@ impl Engine {
                 self.index_announced(&node, None);
                 if node == me {
                     self.own_lease_seen(now, None);
+                    self.members.forget(&node);
+                } else {
+                    let doubted = self.doubted(now).contains(&node);
+                    self.members.deleted(now, &node, doubted);
                 }
-                self.members.remove(&node);
+                self.dirty.extend(self.awaiting.for_node(&node));
                 self.members_dirty.insert(node);
             }
         }
@@ -346,9 +461,13 @@ impl Engine {
 
     /// Keeps the index of who lists what, and looks again at what changed.
     fn index_announced(&mut self, node: &NodeName, facts: Option<&LeaseFacts>) {
-        let before = self.members.get(node).and_then(|m| m.facts().announced.clone()).unwrap_or_default();
-        let after = facts.and_then(|f| f.announced.clone()).unwrap_or_default();
-        for vip in before.difference(&after) {
+        let nothing = BTreeSet::new();
+        let before = self.members.get(node).and_then(|m| m.facts().announced.as_ref()).unwrap_or(&nothing);
+        let after = facts.and_then(|f| f.announced.as_ref()).unwrap_or(&nothing);
+        if before == after {
+            return;
+        }
+        for vip in before.difference(after) {
             if let Some(nodes) = self.announced_by.get_mut(vip) {
                 nodes.remove(node);
                 if nodes.is_empty() {
@@ -357,7 +476,7 @@ impl Engine {
             }
             self.dirty.insert(*vip);
         }
-        for vip in after.difference(&before) {
+        for vip in after.difference(before) {
             self.announced_by.entry(*vip).or_default().insert(node.clone());
             self.dirty.insert(*vip);
         }
@@ -370,7 +489,10 @@ impl Engine {
                 self.drain = Some(Drain { since, force });
             }
             Command::Undrain => self.drain = None,
-            Command::Resync => self.announce_everything_again(),
+            Command::Resync => {
+                self.vips.values_mut().for_each(|state| state.try_again());
+                self.announce_again = true;
+            }
             Command::Shutdown { mode, since } => self.begin_stop(now, mode, since),
         }
         let me = self.config.node.clone();
@@ -380,123 +502,69 @@ impl Engine {
 
     fn settle(&mut self, now: Mono) {
         if self.stop.as_ref().is_some_and(Stop::is_over) {
+            // Nothing is decided any more; what is seen is shown.
+            self.picture.vips.append(&mut self.dirty);
+            self.picture.members.append(&mut self.members_dirty);
             return;
         }
         self.check_lease(now);
         self.check_links(now);
         self.check_members(now);
+        // Whether another is well is known now, and our rank has a say in who wins.
+        self.check_rank(now);
+        if !self.members_dirty.is_empty() {
+            self.check_members(now);
+        }
         self.dirty.append(&mut self.wake.due(now));
         self.decide_vips(now);
+        // What was declined, or taken back, has another winner at once.
+        if !self.members_dirty.is_empty() {
+            self.check_members(now);
+            self.decide_vips(now);
+        }
+        if std::mem::take(&mut self.extend) && self.fence_cause(now).is_none() {
+            self.extend_lifetimes(now);
+        }
+        self.keep_alive(now);
+        self.remove_old_dummies();
         self.send_announcements(now);
         self.write_lease(now);
         self.progress_stop(now);
+        // What goes with the next phase of a stop goes at once, and so does its last word.
+        if self.stop.is_some() {
+            self.decide_vips(now);
+            self.write_lease(now);
+        }
     }
 
     fn check_links(&mut self, now: Mono) {
-        let known = [Source::Kernel, Source::NodeAgents, Source::Nodes];
-        if known.iter().any(|s| self.unsynced.contains(s)) {
+        if self.unsynced.contains(&Source::Kernel) {
             return;
         }
-        let before = self.subnets.stable(now);
-        if self.links_dirty {
-            self.links_dirty = false;
-            self.subnets.update(now, &self.kernel, self.agents.current());
+        // What we may serve is not known yet; whether a link is steady is watched from the
+        // first dump on, or one that flaps would count once the API server answers.
+        if [Source::NodeAgents, Source::Nodes].iter().any(|s| self.unsynced.contains(s)) {
+            if self.links_dirty {
+                self.subnets.update(now, &self.kernel, None);
+            }
+            return;
         }
         // Time alone makes a gain count: that is what the links' deadline is for.
-        if before != self.subnets.stable(now) || self.wake.links_due(now) {
-            let me = self.config.node.clone();
-            self.members_dirty.insert(me);
-            self.touch_all();
-        }
-        self.wake.set_links(self.subnets.deadline(now));
-    }
-
-    /// Is this Node there, and not vouched to be down?
-    fn in_service(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|n| !n.out_of_service)
-    }
-
-    /// Tells the election what changed of who takes part.
-    fn check_members(&mut self, now: Mono) {
-        let mut changed = std::mem::take(&mut self.members_dirty);
-        changed.extend(self.members.take_expired(now));
-        let doubted = std::mem::take(&mut self.doubtful);
-        changed.extend(doubted.iter().cloned());
-        let mut changes = Vec::new();
-        for node in changed {
-            let candidacy = self.candidacy(now, &node);
-            if node != self.config.node
-                && candidacy.is_some()
-                && self.members.get(&node).is_some_and(|m| !m.live(now))
-            {
-                // A write of ours that comes back tells: not only when it is due.
-                if !doubted.contains(&node) {
-                    self.lease.hurry(now);
-                }
-                self.doubtful.insert(node.clone());
-            }
-            if self.candidacies.get(&node) == candidacy.as_ref() {
-                continue;
-            }
-            match candidacy {
-                Some(candidacy) => {
-                    self.candidacies.insert(node.clone(), candidacy.clone());
-                    changes.push(MemberChange::Upsert(node, candidacy));
-                }
-                None => {
-                    self.candidacies.remove(&node);
-                    // Its word about what it holds counts no more.
-                    self.dirty
-                        .extend(self.announced_by.iter().filter(|(_, n)| n.contains(&node)).map(|(v, _)| *v));
-                    changes.push(MemberChange::Remove(node));
-                }
-            }
-        }
-        if changes.is_empty() {
+        if !self.links_dirty && !self.wake.links_due(now) {
             return;
         }
-        self.election.apply(changes);
-    }
-
-    fn candidacy(&self, now: Mono, node: &NodeName) -> Option<Candidacy> {
-        // Whether we live is for the fence to say, not for our own Lease as we see it.
-        if *node == self.config.node {
-            return self.own_candidacy(now);
+        if std::mem::take(&mut self.links_dirty) {
+            self.subnets.update(now, &self.kernel, self.agents.current());
         }
-        let member = self.members.get(node).filter(|m| self.lives(now, m))?;
-        let facts = member.facts();
-        let eligible = facts.draining.is_none() && self.in_service(node);
-        Some(Candidacy { subnets: facts.subnets.iter().copied().collect(), eligible })
-    }
-
-    /// A peer that we have not seen renew is dead only if we would have seen it: by the
-    /// time it must have fenced itself a write of ours had come back through the same
-    /// watch. Otherwise the silence may be our own, after a partition or a stalled
-    /// watch, and it may well hold its addresses.
-    fn lives(&self, now: Mono, member: &Member) -> bool {
-        let timers = self.config.timers;
-        let fenced = member.expires() - timers.duration.saturating_sub(timers.renew_deadline);
-        member.live(now) || (!member.absurd() && self.lease.looked().is_none_or(|at| at < fenced))
-    }
-
-    /// Of our own subnets count those that the others know of and that are still
-    /// there: a gain counts once it is written and came back to us, a loss at once (R8).
-    fn own_candidacy(&self, now: Mono) -> Option<Candidacy> {
-        let written = self.lease.written()?;
-        let confirmed = self.lease.confirmed()?;
-        let advertised = self.subnets.advertised(now);
-        let known = |s: &&IpNet| written.subnets.contains(s) && confirmed.subnets.contains(s);
-        let subnets = advertised.iter().filter(known).copied().collect();
-        // So with a drain that ended: until the Lease says so the others keep out
-        // nobody but us, and we would be a second owner.
-        let drained = written.draining.is_some() || confirmed.draining.is_some();
-        let eligible = !self.leaving() && !drained && self.in_service(&self.config.node);
-        Some(Candidacy { subnets, eligible })
-    }
-
-    /// We are on our way out: draining or stopping.
-    fn leaving(&self) -> bool {
-        self.drain.is_some() || self.stop.is_some()
+        let served = self.subnets.counted(now);
+        if served != self.served {
+            let me = self.config.node.clone();
+            self.members_dirty.insert(me);
+            let changed = served.symmetric_difference(&self.served).map(|(_, net)| *net).collect();
+            self.touch_inside(&changed);
+            self.served = served;
+        }
+        self.wake.set_links(self.subnets.deadline(now));
     }
 
     fn id(&mut self, about: InFlight) -> u64 {
@@ -512,12 +580,21 @@ impl Engine {
         }
         let lease =
             if self.may_write_lease() { self.lease.deadline(now) } else { self.lease.write_gives_up() };
+        let adopting = self.adopting.filter(|at| *at > now && !self.unsynced.is_empty());
         [
+            self.doubt_deadline(now),
+            adopting,
             self.members.next_expiry(),
-            self.fence.deadline().filter(|d| *d > now),
+            self.members_deadline(now),
+            // One that has passed counts until a step has acted on it: whoever asks may
+            // have been busy since the last.
+            self.fence.deadline().filter(|d| *d > now || self.fenced.is_none()),
+            self.lease.stale_at().filter(|at| *at > now || self.fenced.is_none()),
             lease,
             self.announcer.deadline(),
+            self.rank.deadline(),
             self.wake.next(),
+            self.upkeep.next(),
             self.stop.as_ref().and_then(Stop::deadline),
         ]
         .into_iter()

@@ -1,8 +1,21 @@
-//! Leaving: hand over, withdraw, confirm by a dump, delete the Lease, end.
+//! Leaving: hand over, withdraw, confirm by a dump, say so, delete the Lease, end.
+//!
+//! ```text
+//!   Giving ──▶ Withdrawing ──▶ Confirming ──▶ Telling ──▶ Deleting ──▶ Over
+//!                 ▲   again, in a moment │
+//!                 └──────────────────────┘ until the kernel shows none, or GIVE_UP
+//! ```
+//!
+//! What the kernel will not let go of does not keep the process: it ends, says so, and
+//! leaves its Lease to expire, after the lifetime of what is left. Deleted at once it
+//! would make a second owner.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
+use crate::facts::AddrFacts;
 use crate::io::{Effect, Op, Shutdown, Source};
 use crate::kernel::AddrKey;
 use crate::time::Mono;
@@ -11,19 +24,36 @@ use super::{Engine, InFlight};
 
 /// After the handoffs, for the kernel and the API server to answer.
 const CLOSING: Duration = Duration::from_secs(1);
+/// The kernel is asked again this long after it refused.
+const AGAIN: Duration = Duration::from_millis(200);
+/// From the first removal on, for as long as something stays.
+const GIVE_UP: Duration = Duration::from_secs(3);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     /// Handing over.
     Giving {
         until: Mono,
     },
-    /// Withdrawing what is left.
+    /// Withdrawing what is left, each address once.
     Withdrawing {
         until: Mono,
+        asked: BTreeSet<AddrKey>,
+        give_up: Mono,
     },
     /// The kernel is asked once more what it has.
     Confirming {
+        until: Mono,
+        give_up: Mono,
+    },
+    /// It has something still: in a moment it is withdrawn again.
+    Pausing {
+        until: Mono,
+        give_up: Mono,
+    },
+    /// The Lease is to list no address before it goes: one that goes with addresses in
+    /// it was taken away from somebody who may still have them.
+    Telling {
         until: Mono,
     },
     Deleting {
@@ -32,7 +62,13 @@ enum Phase {
     Over,
 }
 
-#[derive(Debug)]
+impl Phase {
+    fn withdrawing(now: Mono) -> Self {
+        Self::Withdrawing { until: now + CLOSING, asked: BTreeSet::new(), give_up: now + GIVE_UP }
+    }
+}
+
+#[derive(Clone, Debug)]
 pub(super) struct Stop {
     phase: Phase,
     since: String,
@@ -49,7 +85,10 @@ impl Stop {
 
     /// Peers count us in until the addresses are gone.
     pub(super) fn still_renews(&self) -> bool {
-        matches!(self.phase, Phase::Giving { .. } | Phase::Withdrawing { .. })
+        matches!(
+            self.phase,
+            Phase::Giving { .. } | Phase::Withdrawing { .. } | Phase::Pausing { .. } | Phase::Telling { .. }
+        )
     }
 
     fn now(&self) -> bool {
@@ -59,8 +98,10 @@ impl Stop {
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self.phase {
             Phase::Giving { until }
-            | Phase::Withdrawing { until }
-            | Phase::Confirming { until }
+            | Phase::Withdrawing { until, .. }
+            | Phase::Confirming { until, .. }
+            | Phase::Pausing { until, .. }
+            | Phase::Telling { until }
             | Phase::Deleting { until } => Some(until),
             Phase::Over => None,
         }
@@ -85,88 +126,133 @@ impl Engine {
                 Phase::Giving { until: now + times.deadline + times.linger + CLOSING }
             }
             Shutdown::Now if self.stopping_now() => return,
-            Shutdown::Now => Phase::Withdrawing { until: now + CLOSING },
+            Shutdown::Now => Phase::withdrawing(now),
         };
         self.stop = Some(Stop { phase, since });
     }
 
     /// Goes from phase to phase as the world allows, or as time forces.
     pub(super) fn progress_stop(&mut self, now: Mono) {
-        loop {
-            let Some(stop) = &self.stop else { return };
-            let since = stop.since.clone();
-            let clean = self.kernel.ours().next().is_none() && !self.changes_under_way();
-            let next = match stop.phase {
-                // Before the first whole picture there is nothing to hand over to whom.
-                Phase::Giving { until } if clean || now >= until || !self.unsynced.is_empty() => {
-                    self.touch_all();
-                    Phase::Withdrawing { until: now + CLOSING }
-                }
-                Phase::Withdrawing { until } => {
-                    self.withdraw_everything();
-                    if !clean && now < until {
-                        return;
-                    }
-                    self.out.push(Effect::Relist(Source::Kernel));
-                    Phase::Confirming { until: now + CLOSING }
-                }
-                // A dump ends this phase, see `kernel_was_dumped`.
-                Phase::Confirming { until } if now >= until => self.begin_deleting(now),
-                Phase::Deleting { until } if now >= until => {
-                    self.out.push(Effect::Exit);
-                    Phase::Over
-                }
-                Phase::Giving { .. } | Phase::Confirming { .. } | Phase::Deleting { .. } | Phase::Over => {
-                    return;
-                }
-            };
-            self.stop = Some(Stop { phase: next, since });
+        while let Some(stop) = &mut self.stop {
+            let phase = std::mem::replace(&mut stop.phase, Phase::Over);
+            let (phase, goes_on) = self.next_phase(now, phase);
+            if let Some(stop) = &mut self.stop {
+                stop.phase = phase;
+            }
+            if !goes_on {
+                return;
+            }
         }
+    }
+
+    /// The phase after this one, and whether it is another one.
+    fn next_phase(&mut self, now: Mono, phase: Phase) -> (Phase, bool) {
+        let under_way = self.changes_under_way();
+        let clean = self.kernel.ours().next().is_none() && !under_way;
+        let next = match phase {
+            // Before the first whole picture there is nothing to hand over to whom.
+            Phase::Giving { until } if clean || now >= until || !self.unsynced.is_empty() => {
+                self.touch_all();
+                Phase::withdrawing(now)
+            }
+            Phase::Withdrawing { until, mut asked, give_up } => {
+                let more = self.withdraw_everything(&mut asked);
+                if (more || under_way) && now < until {
+                    return (Phase::Withdrawing { until, asked, give_up }, false);
+                }
+                self.out.push(Effect::Relist(Source::Kernel));
+                Phase::Confirming { until: now + CLOSING, give_up }
+            }
+            // A dump ends this phase, see `kernel_was_dumped`. None came: what we know of
+            // the kernel decides.
+            Phase::Confirming { until, .. } if now >= until => self.begin_telling(now),
+            Phase::Telling { until } if now >= until || !self.lists_addresses() => self.begin_deleting(now),
+            Phase::Pausing { until, give_up } if now >= until => {
+                let until = (now + CLOSING).min(give_up);
+                Phase::Withdrawing { until, asked: BTreeSet::new(), give_up }
+            }
+            Phase::Deleting { until } if now >= until => {
+                self.out.push(Effect::Exit);
+                Phase::Over
+            }
+            stays => return (stays, false),
+        };
+        (next, true)
     }
 
     fn changes_under_way(&self) -> bool {
         self.in_flight.values().any(|f| matches!(f, InFlight::Change { .. } | InFlight::Refresh { .. }))
     }
 
-    /// Whatever carries our mark goes, whole picture or not: we were told to leave.
-    fn withdraw_everything(&mut self) {
-        let ours: Vec<_> = self.kernel.ours().map(|a| (a.vip(), a.index, a.net)).collect();
-        let asked: BTreeSet<AddrKey> = self
-            .in_flight
-            .values()
-            .filter_map(|f| match f {
-                InFlight::Change { op: Op::Remove { index, net }, .. } => Some((*index, *net)),
-                _ => None,
-            })
-            .collect();
-        for (vip, index, net) in ours {
-            if !asked.contains(&(index, net)) {
-                let op = Op::Remove { index, net };
-                let id = self.id(InFlight::Change { vip, op: op.clone() });
-                self.out.push(Effect::Apply { id, op });
-            }
+    /// Whatever carries our mark goes, whole picture or not: we were told to leave. What
+    /// was asked for in this phase is not asked for again; whether there was more.
+    fn withdraw_everything(&mut self, asked: &mut BTreeSet<AddrKey>) -> bool {
+        asked.extend(self.in_flight.values().filter_map(|f| match f {
+            InFlight::Change { op: Op::Remove { index, net }, .. } => Some((*index, *net)),
+            _ => None,
+        }));
+        let ours = self.kernel.ours().map(|a| (a.index, a.net));
+        let more: Vec<AddrKey> = ours.filter(|key| !asked.contains(key)).collect();
+        for (index, net) in &more {
+            let op = Op::Remove { index: *index, net: *net };
+            let id = self.id(InFlight::Change { vip: crate::Vip::new(net.addr()), op: op.clone() });
+            self.out.push(Effect::Apply { id, op });
         }
+        let any = !more.is_empty();
+        asked.extend(more);
+        any
     }
 
     /// The dump that confirms: what it still shows is removed, and asked about again.
-    pub(super) fn kernel_was_dumped(&mut self) {
-        let Some(Stop { phase: Phase::Confirming { until }, .. }) = self.stop else {
+    pub(super) fn kernel_was_dumped(&mut self, now: Mono) {
+        let Some(Phase::Confirming { give_up, .. }) = self.stop.as_ref().map(|s| &s.phase) else {
             return;
         };
-        let phase = if self.kernel.ours().next().is_none() {
-            self.begin_deleting(until)
+        let give_up = *give_up;
+        let clean = self.kernel.ours().next().is_none();
+        let phase = if clean || now >= give_up {
+            self.begin_telling(now)
         } else {
-            Phase::Withdrawing { until }
+            Phase::Pausing { until: (now + AGAIN).min(give_up), give_up }
         };
         if let Some(stop) = &mut self.stop {
             stop.phase = phase;
         }
     }
 
+    /// Our Lease, as far as we know, names addresses as ours.
+    pub(super) fn lists_addresses(&self) -> bool {
+        self.lease.is_ours() && self.lease.written().is_some_and(|w| !w.announced.is_empty())
+    }
+
+    /// What others may not have while it is here: not on the interface of remote pools,
+    /// which every node has.
+    fn contested_leftovers(&self) -> Vec<IpNet> {
+        let dummy = self.agents.current().and_then(|c| self.kernel.link_named(&c.dummy)).map(|l| l.index);
+        let contested = |a: &&AddrFacts| Some(a.index) != dummy;
+        self.kernel.ours().filter(contested).map(|a| a.net).collect()
+    }
+
+    fn begin_telling(&mut self, now: Mono) -> Phase {
+        let left: Vec<IpNet> = self.kernel.ours().map(|a| a.net).collect();
+        if !left.is_empty() {
+            self.out.push(Effect::LeftBehind(left));
+        }
+        if !self.contested_leftovers().is_empty() {
+            self.out.push(Effect::Exit);
+            return Phase::Over;
+        }
+        if self.lists_addresses() {
+            return Phase::Telling { until: now + CLOSING };
+        }
+        self.begin_deleting(now)
+    }
+
     fn begin_deleting(&mut self, now: Mono) -> Phase {
-        if let Some(config) = self.agents.current() {
-            let op = Op::RemoveDummy { name: config.dummy.clone() };
-            let id = self.id(InFlight::Dummy);
+        let current = self.agents.current().map(|config| config.dummy.clone());
+        for name in std::mem::take(&mut self.old_dummies).into_iter().chain(current) {
+            let op = Op::RemoveDummy { name };
+            let id = self.id(InFlight::OldDummy);
             self.out.push(Effect::Apply { id, op });
         }
         if self.lease.is_ours() {

@@ -1,73 +1,232 @@
-//! The picture that everyone else reads.
+//! The picture that everyone else reads, drawn anew only where something changed.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::config::EngineConfig;
 use crate::election::Ranked;
-use crate::facts::PoolType;
-use crate::ids::Vip;
-use crate::reason::{Missing, Reason};
-use crate::snapshot::{FenceView, MemberView, Snapshot, VipView};
+use crate::facts::{AddrFacts, EXCLUDED, PoolType};
+use crate::ids::{NodeName, Vip};
+use crate::rank::Rank;
+use crate::reason::{FenceCause, Missing, Reason};
+use crate::snapshot::{Counters, FenceView, MemberView, Snapshot, Standing, Tally, Times, VipView};
+use crate::table::Table;
 use crate::time::Mono;
 
 use super::Engine;
 
-impl Engine {
-    pub fn snapshot(&self, now: Mono) -> Snapshot {
-        let fence = match (self.fence_cause(now), self.fence.deadline()) {
-            (None, Some(until)) => FenceView::Healthy { until },
-            (Some(cause), _) => FenceView::Fenced { cause },
-            (None, None) => FenceView::Fenced { cause: crate::reason::FenceCause::NeverRenewed },
+/// The last picture, and what of it is out of date.
+#[derive(Clone, Debug)]
+pub(super) struct Picture {
+    last: Snapshot,
+    pub(super) vips: BTreeSet<Vip>,
+    pub(super) members: BTreeSet<NodeName>,
+    pub(super) candidates: bool,
+    pub(super) groups: bool,
+    pub(super) problems: bool,
+}
+
+impl Picture {
+    pub(super) fn new(config: &EngineConfig) -> Self {
+        let last = Snapshot {
+            at: Mono::ZERO,
+            version: 0,
+            node: config.node.clone(),
+            instance: config.instance.clone(),
+            unsynced: Vec::new(),
+            ready: false,
+            standing: Standing::default(),
+            fence: FenceView::Fenced { cause: FenceCause::NeverRenewed },
+            draining: None,
+            excluded: false,
+            impaired: None,
+            rank: Rank::First,
+            stopping: false,
+            members: Table::default(),
+            advertised: Arc::default(),
+            local_subnets: Arc::default(),
+            candidates: Arc::default(),
+            vips: Table::default(),
+            groups: Arc::default(),
+            problems: Arc::default(),
+            tally: Tally::default(),
+            counters: Counters::default(),
+            times: Times::default(),
         };
-        Snapshot {
-            at: now,
-            node: self.config.node.clone(),
-            instance: self.config.instance.clone(),
-            unsynced: self.missing_sources(),
-            ready: self.ready(),
-            standing: self.agents.standing().clone(),
-            fence,
-            draining: self.drain.as_ref().map(|d| d.since.clone()),
-            stopping: self.stop.is_some(),
-            members: self.member_views(now),
-            advertised: self.subnets.advertised(now),
-            local_subnets: self.subnets.stable(now),
-            candidates: self.election.candidates_by_subnet(),
-            vips: self.demands.vips().map(|vip| self.vip_view(vip)).collect(),
-            groups: self.demands.groups().cloned().collect(),
-            problems: self.agents.problems().cloned().collect(),
-            counters: self.counters,
-            times: self.times,
+        Self {
+            last,
+            vips: BTreeSet::new(),
+            members: BTreeSet::new(),
+            candidates: false,
+            groups: false,
+            problems: false,
         }
     }
 
-    fn member_views(&self, now: Mono) -> Vec<MemberView> {
-        self.members
-            .iter()
-            .map(|(node, member)| {
-                let facts = member.facts();
-                MemberView {
-                    node: node.clone(),
-                    live: *node == self.config.node && member.live(now)
-                        || *node != self.config.node && self.lives(now, member),
-                    expires: member.live(now).then(|| member.expires()),
-                    draining: facts.draining.is_some(),
-                    out_of_service: !self.in_service(node),
-                    announced: facts.announced.clone(),
-                    subnets: facts.subnets.clone(),
-                    control_endpoint: facts.control_endpoint.clone(),
-                }
-            })
-            .collect()
+    /// Each tells whether something changed that anybody is told of.
+    fn set_vip(&mut self, vip: Vip, view: Option<VipView>) -> bool {
+        let announces = |v: &VipView| matches!(v.reason, Reason::Announcing { .. });
+        let picture = &mut self.last;
+        if picture.vips.get(&vip) == view.as_ref() {
+            return false;
+        }
+        if let Some(view) = &view {
+            picture.tally.announcing += usize::from(announces(view));
+            picture.tally.held += usize::from(view.on_interface.is_some());
+        }
+        let before = match view {
+            Some(view) => picture.vips.set(view),
+            None => picture.vips.remove(&vip),
+        };
+        if let Some(before) = before {
+            picture.tally.announcing -= usize::from(announces(&before));
+            picture.tally.held -= usize::from(before.on_interface.is_some());
+        }
+        true
     }
 
-    fn vip_view(&self, vip: Vip) -> VipView {
-        let demand = self.demands.of(vip);
+    fn set_member(&mut self, node: &NodeName, view: Option<MemberView>) -> bool {
+        let picture = &mut self.last;
+        picture.tally.live += usize::from(view.as_ref().is_some_and(|v| v.live));
+        let after = view.clone();
+        let before = match view {
+            Some(view) => picture.members.set(view),
+            None => picture.members.remove(node),
+        };
+        picture.tally.live -= usize::from(before.as_ref().is_some_and(|v| v.live));
+        // It was renewed: nobody is told of that.
+        let told = |v: &MemberView| MemberView { expires: None, ..v.clone() };
+        before.as_deref().map(told) != after.as_ref().map(told)
+    }
+}
+
+/// Replaces what differs, and says whether it did.
+fn renew<T: PartialEq>(known: &mut T, fresh: T) -> bool {
+    let differs = *known != fresh;
+    if differs {
+        *known = fresh;
+    }
+    differs
+}
+
+fn renew_shared<T: PartialEq>(known: &mut Arc<T>, fresh: T) -> bool {
+    let differs = **known != fresh;
+    if differs {
+        *known = Arc::new(fresh);
+    }
+    differs
+}
+
+impl Engine {
+    /// The picture as of now. Costs what changed since the last one.
+    pub fn snapshot(&mut self, now: Mono) -> Snapshot {
+        let mut news = false;
+        let unsynced = self.missing_sources();
+        if renew(&mut self.picture.last.unsynced, unsynced) {
+            // It is the reason of everything not decided yet.
+            news = true;
+            self.picture.vips.extend(self.demands.vips());
+            self.picture.vips.extend(self.kernel.ours().map(AddrFacts::vip));
+        }
+        for vip in std::mem::take(&mut self.picture.vips) {
+            let view = self.is_shown(vip).then(|| self.vip_view(vip));
+            news |= self.picture.set_vip(vip, view);
+        }
+        for node in std::mem::take(&mut self.picture.members) {
+            let view = self.member_view(now, &node);
+            news |= self.picture.set_member(&node, view);
+        }
+        news |= self.draw_the_rest(now);
+        let picture = &mut self.picture.last;
+        picture.version += u64::from(news);
+        picture.at = now;
+        (picture.counters, picture.times) = (self.counters, self.times);
+        picture.clone()
+    }
+
+    fn draw_the_rest(&mut self, now: Mono) -> bool {
+        let fence = match (self.fence_cause(now), self.fence.deadline()) {
+            (None, Some(until)) => FenceView::Healthy { until },
+            (Some(cause), _) => FenceView::Fenced { cause },
+            (None, None) => FenceView::Fenced { cause: FenceCause::NeverRenewed },
+        };
+        let ready = self.ready();
+        let draining = self.drain.as_ref().map(|d| d.since.clone());
+        let (excluded, rank) = (self.excluded(), self.rank.get());
+        let impaired = self.nodes.get(&self.config.node).and_then(|n| n.impaired);
+        let advertised = self.offered(now);
+        let local = self.subnets.stable(now);
+        let stale = &mut self.picture;
+        let candidates = std::mem::take(&mut stale.candidates).then(|| self.election.candidates_by_subnet());
+        let groups = std::mem::take(&mut stale.groups).then(|| self.demands.groups().cloned().collect());
+        let problems = std::mem::take(&mut stale.problems).then(|| self.agents.problems().cloned().collect());
+        let picture = &mut stale.last;
+        let both_open = |a: &FenceView, b: &FenceView| {
+            matches!((a, b), (FenceView::Healthy { .. }, FenceView::Healthy { .. }))
+        };
+        let mut news = !both_open(&picture.fence, &fence) && picture.fence != fence;
+        picture.fence = fence;
+        news |= renew(&mut picture.ready, ready);
+        news |= renew(&mut picture.draining, draining);
+        news |= renew(&mut picture.excluded, excluded);
+        news |= renew(&mut picture.impaired, impaired);
+        news |= renew(&mut picture.rank, rank);
+        news |= renew(&mut picture.stopping, self.stop.is_some());
+        if picture.standing != *self.agents.standing() {
+            picture.standing = self.agents.standing().clone();
+            news = true;
+        }
+        news |= renew_shared(&mut picture.advertised, advertised);
+        news |= renew_shared(&mut picture.local_subnets, local);
+        news |= candidates.is_some_and(|fresh| renew_shared(&mut picture.candidates, fresh));
+        news |= groups.is_some_and(|fresh| renew_shared(&mut picture.groups, fresh));
+        news |= problems.is_some_and(|fresh| renew_shared(&mut picture.problems, fresh));
+        news
+    }
+
+    /// A Service asks for it, or something of ours is left of it.
+    fn is_shown(&self, vip: Vip) -> bool {
+        self.demands.has(vip) || self.kernel.of_vip(vip).any(|a| a.ours)
+    }
+
+    pub(super) fn member_view(&self, now: Mono, node: &NodeName) -> Option<MemberView> {
+        let member = self.members.get(node)?;
+        let facts = member.facts();
+        // Thousands of addresses, often, and the same ones at every renewal.
+        let known = self.picture.last.members.get(node).and_then(|m| m.announced.clone());
+        let announced = facts
+            .announced
+            .as_ref()
+            .map(|said| known.filter(|known| **known == *said).unwrap_or_else(|| Arc::new(said.clone())));
+        Some(MemberView {
+            node: node.clone(),
+            // Of a peer what was decided, not what would be by now: who was counted out stays so
+            // until it is heard of, whatever our own silence since would excuse.
+            live: *node == self.config.node && member.live(now)
+                || *node != self.config.node && self.candidacies.contains_key(node),
+            expires: member.live(now).then(|| member.expires()),
+            draining: facts.draining.as_deref().is_some_and(|d| d != EXCLUDED),
+            excluded: facts.draining.as_deref() == Some(EXCLUDED),
+            rank: self.candidacies.get(node).map_or(Rank::First, |c| c.rank),
+            out_of_service: !self.in_service(node),
+            announced,
+            declined: facts.declined.clone().unwrap_or_default(),
+            subnets: facts.subnets.clone(),
+            control_endpoint: facts.control_endpoint.clone(),
+        })
+    }
+
+    pub(super) fn vip_view(&self, vip: Vip) -> VipView {
+        let group = self.demands.group_of(vip);
         let pending = || Reason::Pending { missing: Missing::Sources(self.missing_sources()) };
         VipView {
             vip,
-            pool: demand.as_ref().map_or(PoolType::Local, |d| d.pool),
-            group: demand.as_ref().and_then(|d| self.demands.group_of(d)).map(str::to_owned),
-            services: demand.map(|d| d.services.into_iter().collect()).unwrap_or_default(),
+            pool: group.map_or(PoolType::Local, |(_, pool)| pool),
+            group: group.map(|(name, _)| name.to_owned()),
+            services: self.demands.services_of(vip).cloned().collect(),
             reason: self.vips.get(&vip).and_then(|s| s.reason()).cloned().unwrap_or_else(pending),
             winner: self.election.winner(vip).cloned(),
+            slot: self.demands.slot(vip).map(|s| s.node.clone()),
             on_interface: self
                 .kernel
                 .of_vip(vip)
@@ -76,6 +235,32 @@ impl Engine {
                 .cloned(),
             announced: self.vips.get(&vip).is_some_and(|s| s.announced()),
         }
+    }
+
+    /// Where the picture differs from one drawn from nothing, in words.
+    pub(super) fn picture_is_wrong(&self, now: Mono) -> Option<String> {
+        let mut engine = self.clone();
+        let drawn = engine.snapshot(now);
+        let held = self.kernel.ours().map(|a| a.vip());
+        let vips: BTreeSet<Vip> = self.demands.vips().chain(held).collect();
+        let vips: Table<VipView> = vips.into_iter().map(|vip| self.vip_view(vip)).collect();
+        if let Some((anew, drawn)) = drawn.vips.changes_since(&vips).next() {
+            return Some(format!("drawn {drawn:?}, and it is {anew:?}"));
+        }
+        let members = self.members.iter().filter_map(|(node, _)| self.member_view(now, node));
+        let members: Table<MemberView> = members.collect();
+        if let Some((anew, drawn)) = drawn.members.changes_since(&members).next() {
+            return Some(format!("drawn {drawn:?}, and it is {anew:?}"));
+        }
+        let tally = Tally {
+            announcing: vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. })).count(),
+            held: vips.iter().filter(|v| v.on_interface.is_some()).count(),
+            live: members.iter().filter(|m| m.live).count(),
+        };
+        let counted = tally == drawn.tally && *drawn.candidates == self.election.candidates_by_subnet();
+        let groups = self.demands.groups().eq(drawn.groups.iter());
+        let right = counted && groups && self.agents.problems().eq(drawn.problems.iter());
+        (!right).then(|| format!("sums, candidates, groups or problems of {drawn:?} are wrong"))
     }
 
     /// The full order for an address, best first: for `winner`, `explain` and the

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::config::KERNEL_LATENESS;
-use crate::ids::InstanceId;
+use crate::config::kernel_lateness;
+use crate::ids::{IfIndex, InstanceId};
+use crate::io::{AddressSpec, Lifetimes};
 
 fn ms(millis: u64) -> Mono {
     Mono::from_millis(millis)
@@ -21,7 +22,7 @@ fn fenced_until_the_first_renewal() {
     let fence = mk_fence();
     assert_eq!(fence.cause(ms(0)), Some(FenceCause::NeverRenewed));
     assert_eq!(fence.deadline(), None);
-    assert_eq!(fence.kernel_seconds(ms(0)), None);
+    assert_eq!(fence.kernel_until(ms(0)), None);
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn a_certain_loss_needs_no_deadline() {
     fence.renewed(ms(0));
     fence.lose(ms(1), FenceCause::Deleted);
     assert_eq!(fence.cause(ms(1)), Some(FenceCause::Deleted));
-    assert_eq!(fence.kernel_seconds(ms(1)), None);
+    assert_eq!(fence.kernel_until(ms(1)), None);
     fence.renewed(ms(0));
     assert!(!healthy(&fence, ms(9)), "that write was sent before the loss");
     fence.renewed(ms(10));
@@ -69,19 +70,53 @@ fn a_certain_loss_needs_no_deadline() {
     assert!(!healthy(&fence, ms(12)));
 }
 
+fn mk_spec(until: Option<Mono>, valid: Option<u32>) -> AddressSpec {
+    AddressSpec {
+        index: IfIndex(2),
+        net: "192.0.2.1/24".parse().unwrap(),
+        until,
+        valid,
+        preferred: None,
+        no_prefix_route: true,
+        no_dad: true,
+    }
+}
+
+/// However long a change waits between its decision and the kernel: what it may live
+/// for is counted when it is sent.
 #[test]
 fn kernel_lifetimes_end_at_the_fence_at_the_latest() {
     let mut fence = mk_fence();
     fence.renewed(ms(0));
-    assert_eq!(fence.kernel_seconds(ms(0)), Some(7));
-    assert_eq!(fence.kernel_seconds(ms(1)), Some(6));
-    assert_eq!(fence.kernel_seconds(ms(5999)), Some(1));
-    assert_eq!(fence.kernel_seconds(ms(6001)), None, "less than a second left: no address any more");
+    let spec = mk_spec(fence.kernel_until(ms(0)), Some(300));
+    let seconds = |at| spec.lifetimes(ms(at)).map(|l| l.valid.unwrap());
+    assert_eq!(seconds(0), Some(7));
+    assert_eq!(seconds(1), Some(6));
+    assert_eq!(seconds(5999), Some(1));
+    assert_eq!(seconds(6001), None, "less than a second left: no address any more");
+    assert_eq!(fence.kernel_until(ms(6001)), None);
     for millis in 0..8000 {
-        if let Some(seconds) = fence.kernel_seconds(ms(millis)) {
-            let end = ms(millis) + Duration::from_secs(seconds.into());
-            assert!(end <= fence.kernel_until().unwrap());
-            assert!(end + KERNEL_LATENESS <= ms(10_000), "the kernel's lateness stays inside the Lease");
+        if let Some(seconds) = seconds(millis) {
+            let lifetime = Duration::from_secs(seconds.into());
+            let end = ms(millis) + lifetime;
+            assert!(end <= fence.deadline().unwrap());
+            assert!(
+                end + kernel_lateness(lifetime) <= ms(10_000),
+                "the kernel's lateness stays inside the Lease"
+            );
         }
     }
+}
+
+#[test]
+fn what_is_configured_may_end_earlier_and_what_is_not_fenced_later() {
+    let lives = |valid| Some(Lifetimes { valid, preferred: valid });
+    assert_eq!(mk_spec(Some(ms(7000)), Some(5)).lifetimes(ms(0)), lives(Some(5)));
+    assert_eq!(mk_spec(None, Some(300)).lifetimes(ms(9000)), lives(Some(300)));
+    assert_eq!(mk_spec(None, None).lifetimes(ms(0)), lives(None));
+    assert_eq!(mk_spec(None, Some(0)).lifetimes(ms(0)), None, "it would end before it begins");
+    let deprecated = AddressSpec { preferred: Some(0), ..mk_spec(None, None) };
+    assert_eq!(deprecated.lifetimes(ms(0)), Some(Lifetimes { valid: None, preferred: Some(0) }));
+    let long = AddressSpec { preferred: Some(600), ..mk_spec(Some(ms(7000)), Some(300)) };
+    assert_eq!(long.lifetimes(ms(0)), lives(Some(7)), "never preferred longer than valid");
 }

@@ -18,19 +18,31 @@ struct Case {
     held: bool,
     published: bool,
     announcing: Vec<&'static str>,
+    /// When the successor was last heard of; `None` = just now, always.
+    heard: Option<Option<Mono>>,
 }
 
 impl Case {
     fn holding() -> Self {
-        let mut case = Self { handoff: Handoff::default(), held: true, published: true, announcing: vec![] };
+        let mut case = Self::leftover();
         assert_eq!(case.look(0, Verdict::Mine), (Stance::Have, None));
         case
     }
 
+    fn leftover() -> Self {
+        Self { handoff: Handoff::default(), held: true, published: true, announcing: vec![], heard: None }
+    }
+
     fn look(&mut self, at: u64, verdict: Verdict) -> (Stance, Option<Ended>) {
         let announces = |n: &NodeName| self.announcing.contains(&n.as_str());
-        let view =
-            View { now: ms(at), verdict, held: self.held, published: self.published, announces: &announces };
+        let view = View {
+            now: ms(at),
+            verdict,
+            held: self.held,
+            published: self.published,
+            heard: self.heard.unwrap_or(Some(ms(at))),
+            announces: &announces,
+        };
         self.handoff.look(&view, TIMES)
     }
 }
@@ -79,6 +91,28 @@ fn the_deadline_does_not_run_before_the_others_can_know() {
     case.published = true;
     case.look(60_100, peer("b"));
     assert_eq!(case.handoff.deadline(), Some(ms(65_100)));
+}
+
+/// A successor that died just before we began would never take it: to let go after the
+/// deadline leaves nobody.
+#[test]
+fn the_deadline_does_not_run_for_one_that_may_be_dead() {
+    let mut case = Case::holding();
+    case.heard = Some(Some(ms(99)));
+    assert_eq!(case.look(100, peer("b")), (Stance::Keep, None));
+    assert_eq!(case.handoff.waits_for(), Some(&node("b")));
+    assert_eq!(case.look(9_999, peer("b")), (Stance::Keep, None), "until its Lease has expired");
+    // Another is next: alive when we began, and silent since it is its turn.
+    case.heard = Some(Some(ms(9_000)));
+    assert_eq!(case.look(10_000, peer("c")), (Stance::Keep, None));
+    assert_eq!(case.handoff.deadline(), None);
+    case.heard = Some(Some(ms(12_000)));
+    case.look(12_000, peer("c"));
+    assert_eq!((case.handoff.deadline(), case.handoff.waits_for()), (Some(ms(17_000)), None));
+    // Its Lease is deleted under it.
+    case.heard = Some(None);
+    assert_eq!(case.look(17_000, peer("c")), (Stance::Keep, None));
+    assert_eq!(case.look(21_000, Verdict::Mine), (Stance::Have, None));
 }
 
 #[test]
@@ -160,7 +194,7 @@ fn who_does_not_hold_it_waits_for_nothing() {
 
 #[test]
 fn an_adopted_leftover_of_another_winner_is_given_not_dropped() {
-    let mut case = Case { handoff: Handoff::default(), held: true, published: true, announcing: vec![] };
+    let mut case = Case::leftover();
     assert_eq!(case.look(10, peer("b")), (Stance::Keep, None));
     assert_eq!(case.handoff.deadline(), Some(ms(5010)));
 }

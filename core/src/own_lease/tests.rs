@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::rank::Rank;
 
 fn ms(millis: u64) -> Mono {
     Mono::from_millis(millis)
@@ -20,7 +21,9 @@ fn mk_content(draining: bool) -> LeaseContent {
         duration: Duration::from_secs(10),
         subnets: BTreeSet::new(),
         draining: draining.then(|| "2026-01-01T00:00:00Z".to_owned()),
-        announced: BTreeSet::new(),
+        rank: Rank::First,
+        announced: Default::default(),
+        declined: BTreeSet::new(),
         node_uid: "uid".to_owned(),
     }
 }
@@ -171,4 +174,85 @@ fn an_echo_that_overtakes_the_answer_counts() {
     lease.observed(Some(&mk_seen("me", "r1")));
     lease.answered(ms(4005), write.seq, ms(4000), ok("r1"));
     assert!(!lease.wants_relist(ms(60_000)));
+}
+
+#[test]
+fn an_old_event_with_our_instance_is_no_echo() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    lease.answered(ms(4005), write.seq, ms(4000), Err(LeaseError::Missing));
+    let write = lease.due(ms(4010), &mk_content(false), false).unwrap();
+    lease.answered(ms(4015), write.seq, ms(4010), ok("r2"));
+    // The watch is behind: it shows our first life, its end, and only then the second.
+    assert_eq!(lease.observed(Some(&mk_seen("me", "r1"))), None);
+    assert_eq!(lease.confirmed(), None, "what others did meanwhile is not known");
+    assert_eq!(lease.observed(None), None, "the end of the first life is not that of the second");
+    lease.observed(Some(&mk_seen("me", "r2")));
+    assert!(lease.confirmed().is_some());
+}
+
+#[test]
+fn many_writes_do_not_hide_that_nothing_comes_back() {
+    let mut lease = mk_held();
+    for n in 0..40 {
+        let at = ms(4000 + n * 100);
+        let write = lease.due(at, &mk_content(n % 2 == 0), false).unwrap();
+        lease.answered(at, write.seq, at, ok(&format!("w{n}")));
+    }
+    assert!(lease.wants_relist(ms(8000)));
+    assert!(!lease.view_is_stale(ms(10_999)));
+    assert!(lease.view_is_stale(ms(11_000)), "counted from the first that did not come back");
+    lease.observed(Some(&mk_seen("me", "w39")));
+    assert!(!lease.view_is_stale(ms(11_000)));
+    assert_eq!(lease.looked(), Some(ms(7900)));
+}
+
+#[test]
+fn a_look_that_is_wanted_during_a_write_follows_it() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    lease.hurry(ms(4100));
+    lease.answered(ms(4200), write.seq, ms(4000), ok("r1"));
+    let next = lease.due(ms(4200), &mk_content(false), false).expect("sent after somebody asked");
+    lease.answered(ms(4210), next.seq, ms(4200), ok("r2"));
+    assert_eq!(lease.due(ms(4220), &mk_content(false), false), None, "once");
+}
+
+#[test]
+fn after_a_fence_only_a_write_sent_since_confirms() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    lease.was_fenced(ms(7000));
+    assert_eq!(lease.confirmed(), None);
+    lease.answered(ms(7100), write.seq, ms(4000), ok("r1"));
+    assert!(!lease.will_confirm());
+    lease.observed(Some(&mk_seen("me", "r1")));
+    assert_eq!(lease.confirmed(), None, "sent before the fence");
+    let write = lease.due(ms(7400), &mk_content(false), false).unwrap();
+    lease.answered(ms(7410), write.seq, ms(7400), ok("r2"));
+    assert!(lease.will_confirm());
+    assert_eq!(lease.confirmed(), None, "an answer is no echo");
+    lease.observed(Some(&mk_seen("me", "r2")));
+    assert!(lease.confirmed().is_some());
+}
+
+/// The watch is faster than the answer to a renewal that was overtaken by a deletion.
+#[test]
+fn an_answer_about_a_lease_that_is_gone_changes_nothing() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    assert_eq!(lease.observed(None), Some(Outcome::Lost { cause: FenceCause::Deleted }));
+    assert_eq!(lease.answered(ms(4020), write.seq, ms(4000), ok("r1")), Outcome::Renewed { sent: ms(4000) });
+    assert!(!lease.is_ours());
+    let next = lease.due(ms(4021), &mk_content(false), false).unwrap();
+    assert_eq!(next.mode, LeaseMode::Create, "at once");
+}
+
+#[test]
+fn an_answer_about_a_lease_that_was_taken_changes_nothing() {
+    let mut lease = mk_held();
+    let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
+    lease.observed(Some(&mk_seen("other", "o1")));
+    lease.answered(ms(4020), write.seq, ms(4000), ok("r1"));
+    assert_eq!(lease.due(ms(9000), &mk_content(false), true), None, "the other one lives");
 }

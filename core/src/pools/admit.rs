@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::group::{Group, GroupName};
 use super::span::Span;
-use crate::ids::Family;
+use crate::ids::{Family, Vip};
 
 /// The overlap a group is refused for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,24 +33,50 @@ impl fmt::Display for Overlap {
     }
 }
 
-/// The refused groups and what each overlaps with. All others are accepted.
+/// Ranges that are disjoint, and whose each is.
 ///
-/// Accepted ranges are disjoint, so only the last one that starts at or below a
-/// range's end can overlap it: O(log n) per range, not a comparison of all pairs.
+/// Only the last one that starts at or below a range's end can overlap it: O(log n) per
+/// range, not a comparison of all pairs.
+#[derive(Clone, Debug)]
+pub struct Ground<T>(BTreeMap<(Family, u128), (Span, T)>);
+
+impl<T> Default for Ground<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> Ground<T> {
+    /// What is taken already of a range, and by whom.
+    pub fn taken(&self, span: &Span) -> Option<(Span, &T)> {
+        let (_, (known, whose)) = self.0.range(..=(span.family(), span.high())).next_back()?;
+        Some((known.intersection(span)?, whose))
+    }
+
+    /// Takes a range of which nothing is taken.
+    pub fn take(&mut self, span: Span, whose: T) {
+        self.0.insert((span.family(), span.low()), (span, whose));
+    }
+
+    pub fn at(&self, ip: Vip) -> Option<&T> {
+        self.taken(&Span::single(ip)).map(|(_, whose)| whose)
+    }
+}
+
+/// The refused groups and what each overlaps with. All others are accepted.
 pub fn admit<'a>(groups: impl IntoIterator<Item = &'a Group>) -> BTreeMap<GroupName, Overlap> {
     let mut groups: Vec<&Group> = groups.into_iter().collect();
     groups.sort_by(|a, b| (a.created(), a.name()).cmp(&(b.created(), b.name())));
-    let mut accepted: BTreeMap<(Family, u128), (Span, &Group, &str)> = BTreeMap::new();
+    let mut accepted: Ground<(&Group, &str)> = Ground::default();
     let mut refused = BTreeMap::new();
     for group in groups {
         let overlap = group.ranges().iter().find_map(|range| {
-            let end = (range.family(), range.span().high());
-            let (_, (span, with, with_field)) = accepted.range(..=end).next_back()?;
+            let (shared, (with, with_field)) = accepted.taken(&range.span())?;
             Some(Overlap {
                 field: range.field().to_owned(),
                 with: with.name().clone(),
                 with_field: (*with_field).to_owned(),
-                shared: span.intersection(&range.span())?,
+                shared,
             })
         });
         if let Some(overlap) = overlap {
@@ -58,8 +84,7 @@ pub fn admit<'a>(groups: impl IntoIterator<Item = &'a Group>) -> BTreeMap<GroupN
             continue;
         }
         for range in group.ranges() {
-            let start = (range.family(), range.span().low());
-            accepted.insert(start, (range.span(), group, range.field()));
+            accepted.take(range.span(), (group, range.field()));
         }
     }
     refused

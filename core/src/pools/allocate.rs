@@ -96,7 +96,7 @@ impl Pools {
             let wanted = request.families.order().next().unwrap_or(Family::V4);
             return Err(AllocateError::WrongFamily { ip, wanted });
         }
-        if self.claim_group(request, ip).is_some() {
+        if self.claim_group(request, ip).is_some() && !request.leaves.contains(&ip) {
             return Ok(Granted { ip, how: How::Kept });
         }
         let found_in = self.group_of(ip);
@@ -118,6 +118,7 @@ impl Pools {
         match self.ledger.obstacle(ip, request.service, &request.terms) {
             Some(Obstacle::Held { by }) => Err(AllocateError::InUse { ip, by }),
             Some(Obstacle::Port { port, by }) => Err(AllocateError::PortTaken { ip, port, by }),
+            Some(Obstacle::Pods { by }) => Err(AllocateError::OtherPods { ip, by }),
             None => {
                 let how = match self.references(ip) {
                     0 => How::New,
@@ -138,7 +139,7 @@ impl Pools {
     /// ranges, or given by it before the range was taken out.
     fn kept(&self, request: &Request<'_>, family: Family) -> Vec<(Vip, Option<usize>)> {
         let held = self.ledger.of_service(request.service);
-        held.filter(|ip| ip.family() == family)
+        held.filter(|ip| ip.family() == family && !request.leaves.contains(ip))
             .filter_map(|ip| match self.locate(ip) {
                 Some((group, stock)) if group == request.group => Some((ip, Some(stock))),
                 _ => (self.claim_group(request, ip)? == Some(request.group)).then_some((ip, None)),

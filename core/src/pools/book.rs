@@ -8,6 +8,7 @@ use super::free::FreeSet;
 use super::group::{Group, GroupName};
 use super::ledger::{Claim, Conflict, Ledger, slot};
 use super::range::{Range, Why};
+use super::share::Terms;
 use super::span::{address, number};
 use crate::ids::{Family, ObjectKey, Vip};
 
@@ -264,6 +265,12 @@ impl Pools {
     /// A Service's hold on an address, if it has it.
     pub fn claim_of(&self, service: &ObjectKey, ip: Vip) -> Option<&Claim> {
         self.ledger.get(ip)?.holders().get(service)
+    }
+
+    /// Who on the address has `externalTrafficPolicy: Local` and other pods than a
+    /// Service with these terms.
+    pub fn other_pods(&self, service: &ObjectKey, ip: Vip, terms: &Terms) -> Option<ObjectKey> {
+        self.ledger.get(ip)?.other_pods(service, terms)
     }
 
     /// How many Services hold the address.

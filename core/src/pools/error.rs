@@ -53,6 +53,11 @@ pub enum AllocateError {
     InUse { ip: Vip, by: ObjectKey },
     #[error("port {port} of shared address {ip} is taken by Service {by}: use another port or sharing key")]
     PortTaken { ip: Vip, port: Port, by: ObjectKey },
+    #[error(
+        "address {ip} is shared with Service {by}, and both have externalTrafficPolicy: Local with different pods: \
+         give both the same selector, one of them the policy Cluster, or another sharing key"
+    )]
+    OtherPods { ip: Vip, by: ObjectKey },
     #[error("address {ip} is not in a pool of ServiceGroup {group}{}", found_hint(.found_in.as_ref()))]
     OutOfPool { ip: Vip, group: GroupName, found_in: Option<GroupName> },
     #[error("address {ip} is {}, but the Service wants {wanted} only", .ip.family())]
@@ -81,7 +86,9 @@ pub enum WaitsFor {
 impl AllocateError {
     pub fn waits_for(&self) -> WaitsFor {
         match self {
-            Self::Exhausted { .. } | Self::InUse { .. } | Self::PortTaken { .. } => WaitsFor::Release,
+            Self::Exhausted { .. } | Self::InUse { .. } | Self::PortTaken { .. } | Self::OtherPods { .. } => {
+                WaitsFor::Release
+            }
             Self::NoEligibleRange { .. } => WaitsFor::Node,
             Self::NoSuchGroup { .. }
             | Self::GroupRefused { .. }
@@ -103,6 +110,7 @@ impl AllocateError {
             Self::Exhausted { .. } => "exhausted",
             Self::InUse { .. } => "in_use",
             Self::PortTaken { .. } => "port_taken",
+            Self::OtherPods { .. } => "other_pods",
             Self::OutOfPool { .. } => "out_of_pool",
             Self::WrongFamily { .. } => "wrong_family",
             Self::Excluded { .. } => "excluded",

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::group::GroupName;
-use super::share::{Port, SharingKey, Terms};
+use super::share::{PodSet, Port, SharingKey, Terms};
 use super::span::{Span, address, number};
 use crate::ids::{Family, ObjectKey, Vip};
 
@@ -22,14 +22,25 @@ pub struct Claim {
 pub struct Conflict {
     pub ip: Vip,
     pub services: Vec<ObjectKey>,
-    /// The port several of them use; None: their sharing keys differ.
-    pub port: Option<Port>,
+    pub clash: Clash,
+}
+
+/// What they do not agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// Their sharing keys differ.
+    Keys,
+    /// Several of them use it.
+    Port(Port),
+    /// Their traffic must stay on the node it arrives at, and their pods differ.
+    Pods,
 }
 
 /// What stands between a Service and an address.
 pub(super) enum Obstacle {
     Held { by: ObjectKey },
     Port { port: Port, by: ObjectKey },
+    Pods { by: ObjectKey },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -39,6 +50,7 @@ pub(super) struct Address {
     /// not walk through them.
     keys: BTreeMap<Option<SharingKey>, usize>,
     ports: BTreeMap<Port, usize>,
+    pods: BTreeMap<PodSet, usize>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -109,12 +121,25 @@ impl Address {
                 self.other_with(service, |other| terms.sharing.is_none() || other.sharing != terms.sharing)?;
             return Some(Obstacle::Held { by: by.clone() });
         }
-        let port = terms.ports.iter().copied().find(|port| {
+        let taken = terms.ports.iter().copied().find(|port| {
             let all = self.ports.get(port).copied().unwrap_or(0);
             all > usize::from(own.is_some_and(|own| own.ports.contains(port)))
-        })?;
-        let by = self.other_with(service, |other| other.ports.contains(&port))?;
-        Some(Obstacle::Port { port, by: by.clone() })
+        });
+        if let Some(port) = taken {
+            let by = self.other_with(service, |other| other.ports.contains(&port))?;
+            return Some(Obstacle::Port { port, by: by.clone() });
+        }
+        self.other_pods(service, terms).map(|by| Obstacle::Pods { by })
+    }
+
+    /// Somebody here whose traffic must stay on the node, and who has other pods.
+    pub(super) fn other_pods(&self, service: &ObjectKey, terms: &Terms) -> Option<ObjectKey> {
+        let pods = terms.pods.as_ref()?;
+        if self.pods.keys().all(|here| here == pods) {
+            return None;
+        }
+        let differs = |other: &Terms| other.pods.as_ref().is_some_and(|other| other != pods);
+        self.other_with(service, differs).cloned()
     }
 
     fn conflict(&self, ip: Vip) -> Option<Conflict> {
@@ -122,13 +147,18 @@ impl Address {
             return None;
         }
         let agreed = self.keys.len() == 1 && !self.keys.contains_key(&None);
-        let port = agreed.then(|| self.ports.iter().find(|(_, n)| **n > 1).map(|(port, _)| *port)).flatten();
-        if agreed && port.is_none() {
-            return None;
-        }
-        let on_it = |claim: &Claim| port.is_none_or(|port| claim.terms.ports.contains(&port));
+        let port = || self.ports.iter().find(|(_, n)| **n > 1).map(|(port, _)| Clash::Port(*port));
+        let clash = match agreed {
+            false => Clash::Keys,
+            true => port().or_else(|| (self.pods.len() > 1).then_some(Clash::Pods))?,
+        };
+        let on_it = |claim: &Claim| match clash {
+            Clash::Keys => true,
+            Clash::Port(port) => claim.terms.ports.contains(&port),
+            Clash::Pods => claim.terms.pods.is_some(),
+        };
         let services = self.holders.iter().filter(|(_, claim)| on_it(claim));
-        Some(Conflict { ip, services: services.map(|(service, _)| service.clone()).collect(), port })
+        Some(Conflict { ip, services: services.map(|(service, _)| service.clone()).collect(), clash })
     }
 }
 
@@ -156,6 +186,9 @@ impl Ledger {
         for port in &claim.terms.ports {
             count_up(&mut address.ports, *port);
         }
+        if let Some(pods) = &claim.terms.pods {
+            count_up(&mut address.pods, pods.clone());
+        }
         address.holders.insert(service.clone(), claim);
         first
     }
@@ -172,6 +205,9 @@ impl Ledger {
             count_down(&mut address.keys, &claim.terms.sharing);
             for port in &claim.terms.ports {
                 count_down(&mut address.ports, port);
+            }
+            if let Some(pods) = &claim.terms.pods {
+                count_down(&mut address.pods, pods);
             }
         }
     }

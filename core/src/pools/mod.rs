@@ -18,7 +18,7 @@
 //! - The free intervals are derived from the two, so adopting the existing Services
 //!   in any order, before or after the groups are known, ends in the same state.
 //! - An address is never given to two owners unless both carry the same sharing key
-//!   and different ports.
+//!   and different ports, and one node can serve both.
 //! - A request is planned first and committed after, so that a refusal leaves
 //!   nothing half done.
 
@@ -35,14 +35,14 @@ mod share;
 mod span;
 mod stats;
 
-pub use admit::{Overlap, admit};
+pub use admit::{Ground, Overlap, admit};
 pub use book::{Admission, Held, Place, Pools, Released};
 pub use error::{AllocateError, RangeError, RangeProblem, WaitsFor};
 pub use group::{Group, GroupName};
-pub use ledger::{Claim, Conflict};
+pub use ledger::{Claim, Clash, Conflict};
 pub use range::{Aggregation, PoolText, Range, Rules, Why};
 pub use request::{Families, Grant, Granted, How, Missing, Pick, Request};
-pub use share::{Port, Protocol, SharingKey, Terms};
+pub use share::{PodSet, Port, Protocol, SharingKey, Terms};
 pub use span::{Span, SpanError};
 pub use stats::{FamilyStats, GroupStats, RangeStats};
 

@@ -72,6 +72,8 @@ pub struct Request<'a> {
     /// by `pick`. An explicit address is given or the request refused; it is never
     /// replaced by another.
     pub explicit: &'a [Vip],
+    /// Addresses it holds and may not keep.
+    pub leaves: &'a [Vip],
     pub terms: Terms,
     pub pick: Pick<'a>,
 }

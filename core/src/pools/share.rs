@@ -1,8 +1,11 @@
-//! On what terms a Service holds an address: its sharing key and its ports.
+//! On what terms a Service holds an address: its sharing key, its ports, and the pods
+//! its traffic must meet on the node it arrives at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+
+use crate::ids::ObjectKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
@@ -57,12 +60,33 @@ impl SharingKey {
     }
 }
 
+/// The pods of a Service whose `externalTrafficPolicy` is Local. One node announces an
+/// address for all who share it, and such a Service's traffic is lost on a node that has
+/// none of its pods: two of them share only if they are the same pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSet(Arc<str>);
+
+impl PodSet {
+    /// A selector chooses among the pods of the Service's own namespace. Without one
+    /// the endpoints are made by hand, and nobody else's are known to be the same.
+    pub fn of(service: &ObjectKey, selector: &BTreeMap<String, String>) -> Self {
+        if selector.is_empty() {
+            return Self(service.to_string().into());
+        }
+        // Neither `:` nor `,` can be part of a namespace or a label.
+        let labels: Vec<String> = selector.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Self(format!("{}:{}", service.namespace(), labels.join(",")).into())
+    }
+}
+
 /// The terms of one Service, the same for all its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// None: the address is this Service's alone.
     pub sharing: Option<SharingKey>,
     pub ports: BTreeSet<Port>,
+    /// None: any node will do.
+    pub pods: Option<PodSet>,
 }
 
 impl Terms {
@@ -72,6 +96,6 @@ impl Terms {
     }
 
     pub fn shared(key: SharingKey, ports: impl IntoIterator<Item = Port>) -> Self {
-        Self { sharing: Some(key), ports: ports.into_iter().collect() }
+        Self { sharing: Some(key), ports: ports.into_iter().collect(), pods: None }
     }
 }

@@ -85,6 +85,12 @@ impl Span {
         Ok(Self { family: from.family(), first, last })
     }
 
+    /// As [`Self::first`] and [`Self::last`] gave them.
+    pub fn of_addresses(first: IpAddr, last: IpAddr) -> Option<Self> {
+        let (family, low, high) = (Family::of(first), number(first), number(last));
+        (family == Family::of(last) && low <= high).then_some(Self { family, first: low, last: high })
+    }
+
     pub fn single(ip: Vip) -> Self {
         let n = number(ip.ip());
         Self { family: ip.family(), first: n, last: n }

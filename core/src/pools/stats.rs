@@ -2,7 +2,7 @@
 
 use super::book::Pools;
 use super::group::GroupName;
-use crate::ids::Family;
+use crate::ids::{Family, Vip};
 
 /// One family of a group. `size == in_use + available`, saturating where the ranges
 /// together have more than 2^128 addresses.
@@ -51,6 +51,11 @@ impl GroupStats {
 }
 
 impl Pools {
+    /// What Services hold from the group outside its ranges.
+    pub fn retained<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = Vip> + 'a {
+        self.ledger.of_group(group).filter(move |ip| self.group_of(*ip) != Some(group))
+    }
+
     /// Sizes cost O(ranges), `outside` one lookup per address held from the group.
     pub fn stats(&self, group: &GroupName) -> GroupStats {
         let mut stats = GroupStats::default();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::facts::{AddrFacts, AutoInterface, LinkFacts};
+use crate::facts::{AddrFacts, AutoInterface, DefaultRoute, LinkFacts};
 use crate::ids::IfIndex;
 
 fn ms(millis: u64) -> Mono {
@@ -7,7 +7,15 @@ fn ms(millis: u64) -> Mono {
 }
 
 fn mk_link(carrier: bool) -> LinkFacts {
-    LinkFacts { index: IfIndex(2), name: IfName::new("eth0").unwrap(), loopback: false, up: true, carrier }
+    LinkFacts {
+        index: IfIndex(2),
+        name: IfName::new("eth0").unwrap(),
+        loopback: false,
+        up: true,
+        carrier,
+        mac: None,
+        ours: false,
+    }
 }
 
 fn mk_address(net: &str) -> AddrFacts {
@@ -100,6 +108,53 @@ fn no_configuration_means_no_subnet() {
     let (kernel, mut subnets) = mk_world();
     subnets.update(ms(10), &kernel, None);
     assert_eq!(advertised(&subnets, ms(10)), [""; 0]);
+}
+
+/// Deleted and made anew: what the links show has been stable all the while.
+#[test]
+fn configuration_that_comes_back_counts_at_once() {
+    let (kernel, mut subnets) = mk_world();
+    subnets.update(ms(10_000), &kernel, None);
+    assert_eq!(advertised(&subnets, ms(10_000)), [""; 0]);
+    subnets.update(ms(10_050), &kernel, Some(&mk_config()));
+    assert_eq!(advertised(&subnets, ms(10_050)), ["192.168.1.0/24"]);
+    assert_eq!(subnets.deadline(ms(10_050)), None);
+}
+
+#[test]
+fn a_link_proves_itself_whatever_the_configuration_does() {
+    let (mut kernel, mut subnets) = mk_world();
+    kernel.set_link(mk_link(false));
+    subnets.update(ms(10_000), &kernel, None);
+    kernel.set_link(mk_link(true));
+    subnets.update(ms(10_500), &kernel, None);
+    subnets.update(ms(11_000), &kernel, Some(&mk_config()));
+    assert_eq!(advertised(&subnets, ms(12_499)), [""; 0]);
+    assert_eq!(advertised(&subnets, ms(12_500)), ["192.168.1.0/24"]);
+}
+
+#[test]
+fn a_default_route_that_flaps_has_to_be_stable_as_well() {
+    let (mut kernel, _) = mk_world();
+    let route = DefaultRoute { family: Family::V4, metric: 0, index: IfIndex(2), gateway: None };
+    kernel.set_default_routes(vec![route]);
+    let config = AgentConfig::default();
+    let mut subnets = Subnets::new(Duration::from_secs(2));
+    subnets.update(ms(0), &kernel, Some(&config));
+    assert_eq!(advertised(&subnets, ms(0)), ["192.168.1.0/24"]);
+    kernel.set_default_routes(vec![]);
+    subnets.update(ms(5_000), &kernel, Some(&config));
+    assert_eq!(advertised(&subnets, ms(5_000)), [""; 0]);
+    kernel.set_default_routes(vec![route]);
+    subnets.update(ms(5_100), &kernel, Some(&config));
+    assert_eq!(subnets.deadline(ms(5_100)), Some(ms(7_100)));
+    assert_eq!(advertised(&subnets, ms(7_099)), [""; 0]);
+    assert_eq!(advertised(&subnets, ms(7_100)), ["192.168.1.0/24"]);
+    // By its name it is selected without the route.
+    let named = AgentConfig { interfaces: [IfName::new("eth0").unwrap()].into(), ..config };
+    kernel.set_default_routes(vec![]);
+    subnets.update(ms(9_000), &kernel, Some(&named));
+    assert_eq!(advertised(&subnets, ms(9_000)), ["192.168.1.0/24"]);
 }
 
 #[test]

@@ -2,22 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::Value;
 
+use super::{MIGRATED_FROM, definitions};
 use crate::error::{Failure, Outcome};
 use crate::saved::{Origin, documents};
 
-const KINDS: [&str; 2] = ["ServiceGroup", "LBNodeAgent"];
+/// In the order of the shipped definitions.
+pub(super) const KINDS: [&str; 2] = ["ServiceGroup", "LBNodeAgent"];
 
-fn resource(version: &str, kind: &str) -> ApiResource {
+pub(super) fn resource(version: &str, kind: &str) -> ApiResource {
     let plural = if kind == "ServiceGroup" { "servicegroups" } else { "lbnodeagents" };
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("purelb.io", version, kind), plural)
 }
 
-/// All v1 objects of the cluster.
+/// All v1 objects of the cluster. Where v2 is served as well, what was migrated already
+/// shows there, too; it carries a mark and is left out.
 pub async fn read_v1(client: &Client) -> Outcome<Vec<Origin<Value>>> {
     let mut found = Vec::new();
     for kind in KINDS {
@@ -28,6 +31,9 @@ pub async fn read_v1(client: &Client) -> Outcome<Vec<Origin<Value>>> {
             Failure::new(format!("cannot list v1 {kind}s")).because(crate::cluster::cause(&e)).next(next)
         })?;
         for mut object in list.items {
+            if object.annotations().contains_key(MIGRATED_FROM) {
+                continue;
+            }
             object.types = Some(TypeMeta { api_version: "purelb.io/v1".into(), kind: kind.into() });
             object.managed_fields_mut().clear();
             let object =
@@ -38,12 +44,13 @@ pub async fn read_v1(client: &Client) -> Outcome<Vec<Origin<Value>>> {
     Ok(found)
 }
 
-/// Saves the v1 objects; never over an earlier backup.
-pub fn save(path: Option<&PathBuf>, old: &[Origin<Value>]) -> Outcome<PathBuf> {
+/// Saves the v1 objects, and the definitions they were made for; never over an earlier
+/// backup.
+pub fn save(path: Option<&PathBuf>, definitions: &[Value], old: &[Origin<Value>]) -> Outcome<PathBuf> {
     let name = || format!("purelb-v1-backup-{}.yaml", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S"));
     let path = path.cloned().unwrap_or_else(|| PathBuf::from(name()));
-    let objects: Vec<Value> = old.iter().map(|o| o.object.clone()).collect();
-    let text = super::yaml(&objects)?;
+    let objects = definitions.iter().chain(old.iter().map(|o| &o.object));
+    let text = super::yaml(&objects.cloned().collect::<Vec<_>>())?;
     let written =
         std::fs::File::create_new(&path).and_then(|mut f| std::io::Write::write_all(&mut f, text.as_bytes()));
     written.map_err(|e| {
@@ -61,7 +68,7 @@ pub async fn write(client: &Client, objects: &[Value]) -> Outcome<Vec<String>> {
         let result = write_one(client, value).await;
         let what = result.map_err(|e| {
             let so_far = if done.is_empty() { "nothing was written".to_owned() } else { format!("written: {}", done.join(", ")) };
-            let next = format!("{so_far}; are the v2 definitions installed (`kubectl apply -k deploy/k8s/crds`)? Running it again is safe");
+            let next = format!("{so_far}; is v2 served (`purelbctl migrate --serve-both`), and is the namespace there? Running it again is safe");
             Failure::new(format!("cannot write {name}")).because(e).next(next)
         })?;
         done.push(format!("{name} {what}"));
@@ -97,19 +104,67 @@ async fn write_one(client: &Client, value: &Value) -> Result<&'static str, Strin
     }
 }
 
-/// The objects of a backup.
-pub fn load(path: &Path) -> Outcome<Vec<Value>> {
+/// What a backup holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Backup {
+    pub definitions: Vec<Value>,
+    pub objects: Vec<Value>,
+}
+
+pub fn load(path: &Path) -> Outcome<Backup> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| {
         Failure::new(format!("cannot read the backup {file}"))
             .because(e)
-            .next("give the file that --apply named")
+            .next("give the file that --serve-both or --apply named")
     })?;
-    let objects = documents(&file, &text)?;
-    let good = |o: &Value| o["apiVersion"] == "purelb.io/v1" && KINDS.iter().any(|k| o["kind"] == *k);
-    match objects.iter().find(|o| !good(o)) {
-        Some(_) => Err(Failure::new(format!("{file} is not a backup of v1 objects"))
-            .next("give the file that --apply named")),
-        None => Ok(objects),
+    let mut backup = Backup::default();
+    for document in documents(&file, &text)? {
+        let ours = document["apiVersion"] == "purelb.io/v1" && KINDS.iter().any(|k| document["kind"] == *k);
+        if ours {
+            backup.objects.push(document);
+        } else if document["kind"] == "CustomResourceDefinition" {
+            backup.definitions.push(document);
+        } else {
+            return Err(Failure::new(format!("{file} is not a backup of v1 objects"))
+                .next("give the file that --serve-both or --apply named"));
+        }
     }
+    Ok(backup)
+}
+
+/// Everything as the backup has it: the v1 objects, without what was made from them in
+/// another namespace, and the definitions.
+pub async fn rollback(client: &Client, backup: &Backup) -> Outcome<Vec<String>> {
+    if !definitions::knows_v1(client).await? {
+        return Err(Failure::new("v1 is gone: `purelbctl migrate --finish` was the last step").next(
+            "to go back nevertheless, delete the definitions and with them all groups, install the old ones, and apply the backup",
+        ));
+    }
+    let mut done = write(client, &backup.objects).await?;
+    for kind in KINDS {
+        let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource("v1", kind));
+        let list = all.list(&ListParams::default()).await;
+        let list = list
+            .map_err(|e| Failure::new(format!("cannot list {kind}s")).because(crate::cluster::cause(&e)))?;
+        for object in list.items {
+            let at = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+            let from = object.annotations().get(MIGRATED_FROM);
+            let copied = backup.objects.iter().any(|old| {
+                old["kind"] == kind && from.is_some_and(|f| *f == crate::saved::name_of(old) && *f != at)
+            });
+            if copied {
+                let namespace = object.namespace().unwrap_or_default();
+                let api: Api<DynamicObject> =
+                    Api::namespaced_with(client.clone(), &namespace, &resource("v1", kind));
+                let gone = api.delete(&object.name_any(), &DeleteParams::default()).await;
+                gone.map_err(|e| {
+                    Failure::new(format!("cannot delete {kind} {at}")).because(crate::cluster::cause(&e))
+                })?;
+                done.push(format!("{kind} {at} deleted"));
+            }
+        }
+    }
+    done.extend(definitions::restore(client, &backup.definitions).await?);
+    Ok(done)
 }

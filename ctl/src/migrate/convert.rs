@@ -186,12 +186,15 @@ fn agent(object: &Value, notes: &mut Vec<String>) -> Result<Value, String> {
         }
     }
     let mut local = Map::new();
+    let has_garp = spec.get("local").is_some_and(|l| l["garpConfig"].is_object());
     for (key, value) in spec.get("local").and_then(Value::as_object).unwrap_or(&empty) {
         match key.as_str() {
             "localint" | "extlbint" if value == "" => {}
             "localint" => drop(local.insert("localInterface".into(), value.clone())),
             "extlbint" => drop(local.insert("dummyInterface".into(), value.clone())),
             "interfaces" => drop(local.insert(key.clone(), value.clone())),
+            // Older than garpConfig, which counts if both are there.
+            "sendgarp" if has_garp => {}
             "sendgarp" => {
                 local.insert("garpConfig".into(), json!({"enabled": value}));
                 if value == false {
@@ -202,6 +205,9 @@ fn agent(object: &Value, notes: &mut Vec<String>) -> Result<Value, String> {
                     );
                 }
             }
+            "garpConfig" | "addressConfig" if value.is_null() => {}
+            "garpConfig" => drop(local.insert(key.clone(), garp(value, notes)?)),
+            "addressConfig" => drop(local.insert(key.clone(), addresses(value, notes)?)),
             other => {
                 return Err(format!(
                     "spec.local.{other} is not known in v1 or has no v2 counterpart; take it out"
@@ -211,4 +217,133 @@ fn agent(object: &Value, notes: &mut Vec<String>) -> Result<Value, String> {
     }
     out.insert("local".into(), Value::Object(local));
     Ok(Value::Object(out))
+}
+
+fn garp(value: &Value, notes: &mut Vec<String>) -> Result<Value, String> {
+    const AT: &str = "spec.local.garpConfig";
+    let map = value.as_object().ok_or_else(|| format!("{AT} is not an object"))?;
+    let mut out = Map::new();
+    for (key, value) in map {
+        match key.as_str() {
+            _ if value.is_null() || value == "" => {}
+            "enabled" | "count" | "verifyBeforeSend" => drop(out.insert(key.clone(), value.clone())),
+            "initialDelay" | "interval" => {
+                let millis = value.as_str().and_then(go_millis).ok_or_else(|| {
+                    format!(
+                        "{AT}.{key}: {value} is not a duration of whole milliseconds such as 500ms or 1.5s"
+                    )
+                })?;
+                out.insert(key.clone(), format!("{millis}ms").into());
+            }
+            other => return Err(unknown(AT, other)),
+        }
+    }
+    if out.get("enabled") == Some(&json!(false)) {
+        notes.push(
+            "garpConfig.enabled: false is kept; clients then learn of a move only when their caches expire"
+                .into(),
+        );
+    }
+    Ok(Value::Object(out))
+}
+
+/// A Go duration in milliseconds: 100ms, 1.5s, 1m30s, 500us. Nothing finer is kept in v2.
+fn go_millis(text: &str) -> Option<u64> {
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut micros = 0u64;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(end);
+        if !number.bytes().any(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let length = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(length);
+        let unit: u64 = match unit {
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1,
+            "ms" => 1_000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            _ => return None,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let mut value = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.checked_mul(unit)? };
+        let mut place = unit;
+        for digit in fraction.bytes() {
+            if !digit.is_ascii_digit() {
+                return None;
+            }
+            place /= 10;
+            value = value.checked_add(u64::from(digit - b'0') * place)?;
+        }
+        micros = micros.checked_add(value)?;
+        rest = tail;
+    }
+    micros.is_multiple_of(1_000).then_some(micros / 1_000)
+}
+
+fn addresses(value: &Value, notes: &mut Vec<String>) -> Result<Value, String> {
+    const AT: &str = "spec.local.addressConfig";
+    let map = value.as_object().ok_or_else(|| format!("{AT} is not an object"))?;
+    let mut out = Map::new();
+    for (place, value) in map.iter().filter(|(_, v)| !v.is_null()) {
+        if !["localInterface", "dummyInterface"].contains(&place.as_str()) {
+            return Err(unknown(AT, place));
+        }
+        let at = format!("{AT}.{place}");
+        let set = value.as_object().ok_or_else(|| format!("{at} is not an object"))?;
+        let mut kept = Map::new();
+        for (key, value) in set.iter().filter(|(_, v)| !v.is_null()) {
+            match key.as_str() {
+                // v1 says with 0 "never"; in v2 that is no preferredLifetime at all.
+                "preferredLifetime" if *value == 0 => {}
+                "validLifetime" | "preferredLifetime" | "noPrefixRoute" => {
+                    drop(kept.insert(key.clone(), value.clone()))
+                }
+                other => return Err(unknown(&at, other)),
+            }
+        }
+        if place == "localInterface" && kept.get("validLifetime") == Some(&json!(0)) {
+            notes.push(format!(
+                "{at}.validLifetime: 0 is kept: local addresses never expire, so nothing takes them away from a node whose daemon hangs"
+            ));
+        }
+        out.insert(place.clone(), Value::Object(kept));
+    }
+    Ok(Value::Object(out))
+}
+
+fn unknown(at: &str, field: &str) -> String {
+    format!("{at}.{field} is not known in v1 or has no v2 counterpart; take it out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::go_millis;
+
+    #[test]
+    fn go_durations() {
+        for (text, millis) in [
+            ("100ms", Some(100)),
+            ("1.5s", Some(1500)),
+            (".5s", Some(500)),
+            ("1m30s", Some(90_000)),
+            ("1h", Some(3_600_000)),
+            ("2000us", Some(2)),
+            ("2000\u{b5}s", Some(2)),
+            ("500us", None),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("1d", None),
+            ("-1s", None),
+            ("99999999999999999999s", None),
+        ] {
+            assert_eq!(go_millis(text), millis, "{text:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@
 
 pub mod cluster;
 mod convert;
+pub mod definitions;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};
@@ -20,6 +21,8 @@ use crate::saved::{Origin, documents, name_of};
 use crate::table;
 
 pub use convert::{Announce, convert};
+
+pub use purelb_api::names::MIGRATED_FROM;
 
 /// The converted objects, and what the operator should know about them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,9 +52,22 @@ pub fn run(args: &MigrateArgs, old: &[Origin<Value>]) -> Outcome<Migrated> {
         } else {
             Announce::Local
         };
-        let (object, notes) = convert(&origin.object, decision).map_err(|problem| {
+        let (mut object, notes) = convert(&origin.object, decision).map_err(|problem| {
             Failure::new(format!("{}: {problem}", origin.file)).next("mend the object, then migrate again")
         })?;
+        object["metadata"]["annotations"][MIGRATED_FROM] = name_of(&origin.object).into();
+        if let Some(namespace) = &args.to_namespace {
+            object["metadata"]["namespace"] = namespace.as_str().into();
+            let name = name_of(&object);
+            if let Some(other) =
+                done.objects.iter().find(|o| o["kind"] == object["kind"] && name_of(o) == name)
+            {
+                let from = &other["metadata"]["annotations"][MIGRATED_FROM];
+                let what = format!("{} and {from} would both become {name}", name_of(&origin.object));
+                return Err(Failure::new(what)
+                    .next("rename one of them first, or migrate them from files, one namespace at a time"));
+            }
+        }
         done.objects.push(object);
         done.notes.extend(notes);
     }

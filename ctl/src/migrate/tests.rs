@@ -43,3 +43,37 @@ fn node_agents_keep_what_they_said() {
     assert_eq!(new["spec"]["local"], local);
     assert!(notes.is_empty());
 }
+
+fn agent(local: &Value) -> Result<(Value, Vec<String>), String> {
+    let old = json!({"apiVersion": "purelb.io/v1", "kind": "LBNodeAgent", "metadata": {"name": "d"}, "spec": {"local": local}});
+    convert(&old, Announce::Local).map(|(new, notes)| (new["spec"]["local"].clone(), notes))
+}
+
+#[test]
+fn the_newer_settings_of_v1_are_carried_over() {
+    let garp = json!({"enabled": true, "count": 5, "interval": "1.5s", "initialDelay": "100ms", "verifyBeforeSend": false});
+    let addresses = json!({
+        "localInterface": {"validLifetime": 120, "preferredLifetime": 0, "noPrefixRoute": true},
+        "dummyInterface": {"validLifetime": 0, "preferredLifetime": null},
+    });
+    let (new, notes) =
+        agent(&json!({"sendgarp": false, "garpConfig": garp, "addressConfig": addresses})).unwrap();
+    let garp = json!({"enabled": true, "count": 5, "interval": "1500ms", "initialDelay": "100ms", "verifyBeforeSend": false});
+    assert_eq!(new["garpConfig"], garp, "and it counts over sendgarp");
+    // 0 says "never" in v1 and "at once" in v2: left out, it is never.
+    assert_eq!(new["addressConfig"]["localInterface"], json!({"validLifetime": 120, "noPrefixRoute": true}));
+    assert_eq!(new["addressConfig"]["dummyInterface"], json!({"validLifetime": 0}));
+    assert_eq!(notes, Vec::<String>::new());
+    let (_, notes) = agent(&json!({"addressConfig": {"localInterface": {"validLifetime": 0}}})).unwrap();
+    assert!(notes[0].contains("validLifetime: 0 is kept"), "{notes:?}");
+    for (wrong, field) in [
+        (json!({"garpConfig": {"colour": 1}}), "spec.local.garpConfig.colour "),
+        (json!({"garpConfig": {"interval": "soon"}}), "spec.local.garpConfig.interval: "),
+        (json!({"garpConfig": {"interval": "1m"}}), "spec.local.garpConfig.interval: "),
+        (json!({"addressConfig": {"elsewhere": {}}}), "spec.local.addressConfig.elsewhere "),
+        (json!({"addressConfig": {"localInterface": {"colour": 1}}}), "addressConfig.localInterface.colour "),
+    ] {
+        let said = agent(&wrong).unwrap_err();
+        assert!(said.contains(field), "{said}");
+    }
+}

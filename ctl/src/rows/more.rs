@@ -64,6 +64,10 @@ impl Row for Event {
     fn name(&self) -> String {
         self.sequence.to_string()
     }
+
+    fn services(&self) -> &[String] {
+        &self.services
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -106,5 +110,9 @@ impl<R: Row> Row for On<R> {
 
     fn name(&self) -> String {
         format!("{}/{}", self.on, self.row.name())
+    }
+
+    fn services(&self) -> &[String] {
+        self.row.services()
     }
 }

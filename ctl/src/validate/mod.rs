@@ -54,6 +54,24 @@ impl Row for Finding {
 /// Everything that is wrong, errors first.
 pub fn check(saved: &mut Saved) -> Vec<Finding> {
     let leases = saved.lease_facts();
+    let mut found = each_alone(saved);
+    let groups: Vec<_> = saved
+        .groups
+        .iter()
+        .filter_map(|o| Some((o, group::parse(&o.object, &Rules::default()).ok()?)))
+        .collect();
+    let agents: Vec<_> = saved.agents.iter().map(|o| (o, agent::facts(&o.object))).collect();
+    cross::groups(&groups, &mut found);
+    cross::reach(&groups, &leases, &mut found);
+    cross::agents(&agents, &saved.nodes, &mut found);
+    cross::services(&groups, &saved.services, &mut found);
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// What is wrong with objects by themselves.
+pub fn each_alone(saved: &Saved) -> Vec<Finding> {
     let mut found = Vec::new();
     for u in &saved.unreadable {
         let (object, message) = u.object.split_once(": ").unwrap_or((&u.object, ""));
@@ -75,28 +93,17 @@ pub fn check(saved: &mut Saved) -> Vec<Finding> {
             file: old.file.clone(),
         });
     }
-    let mut groups = Vec::new();
     for origin in &saved.groups {
-        match group::parse(&origin.object, &Rules::default()) {
-            Ok(config) => groups.push((origin, config)),
-            Err(problem) => found.push(alone("ServiceGroup", problem, &origin.file)),
+        if let Err(problem) = group::parse(&origin.object, &Rules::default()) {
+            found.push(alone("ServiceGroup", problem, &origin.file));
         }
     }
-    let mut agents = Vec::new();
     for origin in &saved.agents {
-        let facts = agent::facts(&origin.object);
-        if let Err(problem) = &facts.config {
-            found.push(alone("LBNodeAgent", problem.clone(), &origin.file));
+        if let Err(problem) = agent::facts(&origin.object).config {
+            found.push(alone("LBNodeAgent", problem, &origin.file));
         }
-        agents.push((origin, facts));
     }
     unknown::fields(&saved.raw, &mut found);
-    cross::groups(&groups, &mut found);
-    cross::reach(&groups, &leases, &mut found);
-    cross::agents(&agents, &saved.nodes, &mut found);
-    cross::services(&groups, &saved.services, &mut found);
-    found.sort();
-    found.dedup();
     found
 }
 

@@ -7,21 +7,23 @@
 //! a default. What concerns the whole cluster is not here but in LBNodeAgent and
 //! ServiceGroup objects.
 
-mod durations;
+mod handoff;
 mod sources;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use purelb_core::config::{EngineConfig, HandoffTimes, Timers, TimersError};
+use purelb_core::durations;
 use purelb_core::ids::{IdError, IfName, InstanceId, NodeName};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::netlink::MarkMode;
 
+pub use handoff::{Handoff, HandoffDeadline};
 pub use sources::{Loaded, SourceError, Sources, keys, load};
 
 /// Where Linux shows this host's name.
@@ -41,6 +43,9 @@ pub struct Config {
     pub metrics: Metrics,
     pub log: Log,
     pub paths: Paths,
+    /// Where each setting that is not built in came from, by `section.key`.
+    #[serde(skip)]
+    pub origins: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,22 +98,6 @@ impl Default for Lease {
     fn default() -> Self {
         let Timers { duration, renew_deadline, retry_period } = Timers::default();
         Self { duration, renew_deadline, retry_period }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Handoff {
-    #[serde(with = "durations")]
-    pub deadline: Duration,
-    #[serde(with = "durations")]
-    pub linger: Duration,
-}
-
-impl Default for Handoff {
-    fn default() -> Self {
-        let HandoffTimes { deadline, linger } = HandoffTimes::default();
-        Self { deadline, linger }
     }
 }
 
@@ -182,6 +171,9 @@ pub struct Control {
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub client_ca: PathBuf,
+    /// Client certificates that were withdrawn: revocation lists (PEM) of the authorities in
+    /// `client_ca`; empty = none are kept.
+    pub client_crl: PathBuf,
 }
 
 impl Default for Control {
@@ -194,6 +186,7 @@ impl Default for Control {
             certificate: "/etc/purelb/tls/tls.crt".into(),
             key: "/etc/purelb/tls/tls.key".into(),
             client_ca: "/etc/purelb/tls/ca.crt".into(),
+            client_crl: PathBuf::new(),
         }
     }
 }
@@ -250,7 +243,7 @@ pub enum LogTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Paths {
-    /// Survives reboots: the drain mark.
+    /// Survives reboots: the drain mark, the last good configuration, our own next token.
     pub state: PathBuf,
     /// Survives restarts: the lock, the record of addresses on older kernels.
     pub runtime: PathBuf,
@@ -272,9 +265,10 @@ pub enum InvalidConfig {
     #[error("node.name is empty and this host's name cannot be read: {0}; set it")]
     Hostname(std::io::Error),
     #[error(
-        "handoff.deadline {deadline:?} is too long: it has to end before the lease duration {duration:?} does"
+        "handoff.deadline {deadline:?} and handoff.linger {linger:?} are too long: together they have to end before \
+         the lease duration {duration:?} does"
     )]
-    HandoffTooLong { deadline: Duration, duration: Duration },
+    HandoffTooLong { deadline: Duration, linger: Duration, duration: Duration },
     #[error("kubernetes.namespace is empty; it is where purelb is installed, usually purelb-system")]
     NoNamespace,
     #[error("kubernetes.token_file is set and kubernetes.servers is empty: say where the API server is")]
@@ -297,9 +291,9 @@ impl Config {
     /// What serde cannot see.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         self.timers().checked()?;
-        if self.handoff.deadline + self.handoff.linger >= self.lease.duration {
-            let Handoff { deadline, .. } = self.handoff;
-            return Err(InvalidConfig::HandoffTooLong { deadline, duration: self.lease.duration });
+        let HandoffTimes { deadline, linger } = self.handoff.times(self.lease.duration);
+        if deadline + linger >= self.lease.duration {
+            return Err(InvalidConfig::HandoffTooLong { deadline, linger, duration: self.lease.duration });
         }
         if self.kubernetes.namespace.is_empty() {
             return Err(InvalidConfig::NoNamespace);
@@ -370,7 +364,7 @@ impl Config {
     ) -> Result<EngineConfig, InvalidConfig> {
         let mut engine = EngineConfig::new(self.node_name()?, instance);
         engine.timers = self.timers().checked()?;
-        engine.handoff = HandoffTimes { deadline: self.handoff.deadline, linger: self.handoff.linger };
+        engine.handoff = self.handoff.times(self.lease.duration);
         engine.gain_delay = self.network.gain_delay;
         engine.kernel_fence = self.network.kernel_fence;
         engine.announce_rate = self.network.announce_rate;

@@ -88,21 +88,28 @@ pub fn load(sources: &Sources) -> Result<Loaded, SourceError> {
     let known = keys();
     let files = files(sources.file.as_deref())?;
     let mut builder = ::config::Config::builder();
+    let mut origins = BTreeMap::new();
     for path in &files {
-        builder = builder.add_source(read(path, &known)?);
+        let (source, set) = read(path, &known)?;
+        builder = builder.add_source(source);
+        origins.extend(set.into_iter().map(|key| (key, path.display().to_string())));
     }
     let mut warnings = Vec::new();
     for (key, value, place) in environment(&sources.environment, &known, &mut warnings) {
         builder = builder.set_override(&key, worded(&value, &place, &key)).map_err(value_error)?;
+        origins.insert(key, place);
     }
     for (key, value) in &sources.flags {
         if !known.contains(key) {
             return Err(SourceError::UnknownKey { place: "the command line".to_owned(), key: key.clone() });
         }
         builder = builder.set_override(key, worded(value, "the command line", key)).map_err(value_error)?;
+        origins.insert(key.clone(), "the command line".to_owned());
     }
-    let config: Config = builder.build().and_then(::config::Config::try_deserialize).map_err(value_error)?;
+    let mut config: Config =
+        builder.build().and_then(::config::Config::try_deserialize).map_err(value_error)?;
     config.check()?;
+    config.origins = origins;
     Ok(Loaded { config, files, warnings })
 }
 
@@ -151,8 +158,12 @@ fn files(named: Option<&Path>) -> Result<Vec<PathBuf>, SourceError> {
     Ok(files)
 }
 
-/// One file, held against the known keys on its own so that the file can be named.
-fn read(path: &Path, known: &[String]) -> Result<File<::config::FileSourceString, FileFormat>, SourceError> {
+/// One file and the keys it sets, held against the known ones on its own so that the file
+/// can be named.
+fn read(
+    path: &Path,
+    known: &[String],
+) -> Result<(File<::config::FileSourceString, FileFormat>, Vec<String>), SourceError> {
     let text =
         fs::read_to_string(path).map_err(|error| SourceError::Read { path: path.to_owned(), error })?;
     let syntax = |error| SourceError::Syntax { path: path.to_owned(), error: Box::new(error) };
@@ -161,6 +172,7 @@ fn read(path: &Path, known: &[String]) -> Result<File<::config::FileSourceString
         .build()
         .map_err(syntax)?;
     let table: Map<String, Value> = alone.try_deserialize().map_err(syntax)?;
+    let mut set = Vec::new();
     let unknown = |key: String| SourceError::UnknownKey { place: path.display().to_string(), key };
     for (section, content) in table {
         let prefix = format!("{section}.");
@@ -172,6 +184,7 @@ fn read(path: &Path, known: &[String]) -> Result<File<::config::FileSourceString
                 if let Some(key) = content.keys().find(|key| !known.contains(&format!("{prefix}{key}"))) {
                     return Err(unknown(format!("{prefix}{key}")));
                 }
+                set.extend(content.keys().map(|key| format!("{prefix}{key}")));
             }
             _ => return Err(unknown(section)),
         }
@@ -179,7 +192,7 @@ fn read(path: &Path, known: &[String]) -> Result<File<::config::FileSourceString
     // A wrong value is reported by the library: it shall name the file, too.
     let checked = ::config::Config::builder().add_source(File::from_str(&text, FileFormat::Toml)).build();
     checked.and_then(::config::Config::try_deserialize::<Config>).map_err(syntax)?;
-    Ok(File::from_str(&text, FileFormat::Toml))
+    Ok((File::from_str(&text, FileFormat::Toml), set))
 }
 
 /// `PURELB_SECTION_KEY`, and the names known elsewhere.
@@ -199,7 +212,7 @@ fn environment(
         if let Some(key) = names.get(name) {
             found.push(((*key).to_owned(), value.clone(), place));
         } else if name == DEFAULT_ANNOUNCER {
-            let ours = value.eq_ignore_ascii_case("purelb");
+            let ours = purelb_api::service::names_us(value);
             found.push(("services.default_announcer".to_owned(), ours.to_string(), place));
         } else if name.starts_with(PREFIX) {
             warnings.push(format!("{place}: there is no such setting; it is ignored"));

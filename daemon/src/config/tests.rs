@@ -56,6 +56,8 @@ fn the_sample_names_every_key_with_its_default() {
     config.control.listen = None;
     config.control.advertise = String::new();
     config.node.name = String::new();
+    assert_eq!(config.origins.len(), known.len(), "each was said in the file or by a flag");
+    config.origins.clear();
     assert_eq!(config, Config::default());
 }
 
@@ -76,6 +78,10 @@ fn later_words_win() {
     assert_eq!(loaded.config.lease.renew_deadline, Duration::from_secs(15));
     assert!(!loaded.config.metrics.enabled);
     assert_eq!(loaded.files.len(), 3);
+    let from = |key: &str| loaded.config.origins.get(key).map(String::as_str);
+    assert_eq!(from("lease.duration"), drop_ins.join("20-b.toml").to_str());
+    assert_eq!(from("metrics.enabled"), drop_ins.join("10-a.toml").to_str());
+    assert_eq!(from("log.level"), loaded.files[0].to_str());
     for (name, value) in [
         ("PURELB_LEASE_DURATION", "30s"),
         ("PURELB_RENEW_DEADLINE", "12s"),
@@ -98,6 +104,12 @@ fn later_words_win() {
     let names: Vec<&str> = config.network.shadow_interfaces.iter().map(IfName::as_str).collect();
     assert_eq!(names, ["a0", "b0"]);
     assert_eq!(config.log.level, "debug");
+    // And where each came from is known.
+    let from = |key: &str| config.origins.get(key).map(String::as_str);
+    assert_eq!(from("log.level"), Some("the command line"));
+    assert_eq!(from("lease.duration"), Some("environment variable PURELB_LEASE_DURATION"));
+    assert_eq!(from("lease.renew_deadline"), Some("environment variable PURELB_RENEW_DEADLINE"));
+    assert_eq!(from("control.socket"), None, "built in");
     assert_eq!(loaded.warnings.len(), 1);
     assert!(loaded.warnings[0].contains("PURELB_LESE_DURATION"));
 }
@@ -134,14 +146,46 @@ fn every_mistake_names_its_place() {
     assert!(missing.contains("missing.toml"), "{missing}");
 }
 
+/// Half of the lease duration at most: fast timers need no other setting beside them.
+#[test]
+fn fast_timers_alone_are_enough_and_bare_seconds_are_durations() {
+    let dir = tempfile::tempdir().unwrap();
+    for text in [
+        "[lease]\nduration = \"5s\"\nrenew_deadline = \"3s\"\nretry_period = \"1s\"",
+        "[lease]\nduration = \"5\"\nrenew_deadline = \"3\"\nretry_period = \"1\"",
+        "[lease]\nduration = 5\nrenew_deadline = 3\nretry_period = 1",
+        "[lease]\nduration = 5.0\nrenew_deadline = 3.0\nretry_period = 1.0",
+    ] {
+        let config = load(&mk_sources(dir.path(), text)).unwrap().config;
+        let engine = config.engine(InstanceId::new("x").unwrap(), None).unwrap();
+        assert_eq!(engine.timers.duration, Duration::from_secs(5), "{text}");
+        assert_eq!(engine.timers.retry_period, Duration::from_secs(1), "{text}");
+        assert_eq!(engine.handoff.deadline, Duration::from_millis(2500), "{text}");
+    }
+    let mut sources = mk_sources(dir.path(), "[handoff]\ndeadline = \"auto\"");
+    assert_eq!(
+        load(&sources).unwrap().config.handoff.times(Duration::from_secs(10)).deadline,
+        Duration::from_secs(5)
+    );
+    for (name, value) in [("DURATION", "5"), ("RENEW_DEADLINE", "3"), ("RETRY_PERIOD", "1")] {
+        sources.environment.push((format!("PURELB_LEASE_{name}"), value.to_owned()));
+    }
+    sources.flags.push(("handoff.deadline".to_owned(), "1.5".to_owned()));
+    let config = load(&sources).unwrap().config;
+    assert_eq!(config.lease.duration, Duration::from_secs(5));
+    assert_eq!(config.handoff.times(config.lease.duration).deadline, Duration::from_millis(1500));
+    let wrong = error(dir.path(), "[handoff]\ndeadline = \"soon\"");
+    assert!(wrong.contains("soon") && wrong.contains("auto"), "{wrong}");
+}
+
 #[test]
 fn the_engine_hears_what_was_set() {
     let dir = tempfile::tempdir().unwrap();
-    let text = "[lease]\nduration = \"9s\"\n[handoff]\nlinger = \"100ms\"\n[network]\nkernel_fence = false";
+    let text = "[lease]\nduration = \"12s\"\n[handoff]\nlinger = \"100ms\"\n[network]\nkernel_fence = false";
     let config = load(&mk_sources(dir.path(), text)).unwrap().config;
     let engine = config.engine(InstanceId::new("x").unwrap(), Some("then".into())).unwrap();
     assert_eq!(engine.node.as_str(), "node-1");
-    assert_eq!(engine.timers.duration, Duration::from_secs(9));
+    assert_eq!(engine.timers.duration, Duration::from_secs(12));
     assert_eq!(engine.handoff.linger, Duration::from_millis(100));
     assert!(!engine.kernel_fence);
     assert_eq!(engine.draining.as_deref(), Some("then"));

@@ -68,6 +68,19 @@ impl Api {
         })
     }
 
+    /// Is it us that the caller means? What leads to a daemon may be stale or forged: its
+    /// endpoint is read from a Lease, and the name in its certificate is asked for there.
+    fn meant(&self, node: &str, call: &str, peer: &Peer) -> Result<(), Status> {
+        let us = &self.running.handle.snapshot().node;
+        if node.is_empty() || node == us.as_str() {
+            return Ok(());
+        }
+        let named: String = node.chars().filter(|c| !c.is_control()).take(253).collect();
+        let why = format!("{named} is meant, and this is the daemon of {us}: nothing was done");
+        audit::refused(call, peer, &why);
+        Err(Status::failed_precondition(why))
+    }
+
     async fn elections(&self, vips: &[Vip]) -> Result<Vec<pb::Election>, Status> {
         let mut found = Vec::with_capacity(vips.len());
         for vip in vips {
@@ -134,6 +147,8 @@ impl Control for Api {
                 .cloned()
                 .chain(tls.and_then(|t| t.trouble()).map(|t| t.to_string()))
                 .collect(),
+            credentials: self.running.kube.credentials.get(),
+            credentials_trouble: self.running.kube.credentials.trouble().map(|why| why.to_string()),
         };
         let uptime = self.started.elapsed().as_secs();
         Ok(Response::new(status::of(&snapshot, clock::now(), wall, &about, uptime)))
@@ -237,6 +252,7 @@ impl Control for Api {
         request: Request<pb::ResyncRequest>,
     ) -> Result<Response<pb::ResyncResponse>, Status> {
         let peer = require(&request, Role::Operator, "Resync")?;
+        self.meant(&request.get_ref().node, "Resync", &peer)?;
         let done = resync::run(&self.running.handle).await;
         log("Resync", &peer, "", done.as_ref().map(|_| "done"));
         done.map(Response::new).map_err(ended)
@@ -247,6 +263,7 @@ impl Control for Api {
         request: Request<pb::UndrainRequest>,
     ) -> Result<Response<pb::UndrainResponse>, Status> {
         let peer = require(&request, Role::Operator, "Undrain")?;
+        self.meant(&request.get_ref().node, "Undrain", &peer)?;
         let was_draining = self.running.handle.snapshot().draining.is_some();
         let done = self.running.handle.undrain().await;
         log(
@@ -264,6 +281,7 @@ impl Control for Api {
     async fn drain(&self, request: Request<pb::DrainRequest>) -> Result<Response<Self::DrainStream>, Status> {
         let dry = request.get_ref().dry_run;
         let peer = require(&request, if dry { Role::Reader } else { Role::Operator }, "Drain")?;
+        self.meant(&request.get_ref().node, "Drain", &peer)?;
         let place = self.place()?;
         let request = request.into_inner();
         let (to, stream) = mpsc::channel(AHEAD);
@@ -272,7 +290,7 @@ impl Control for Api {
             tokio::spawn(async move { drop(to.send(Ok(answer)).await) });
             return Ok(Response::new(ReceiverStream::new(stream)));
         }
-        let mut progress = drain::Progress::new(&self.running.handle.snapshot());
+        let mut progress = drain::Progress::new(&self.running.handle.snapshot(), request.force);
         let begun = self.running.handle.drain(request.force).await;
         let arguments = if request.force { " (force)" } else { "" };
         log("Drain", &peer, arguments, begun.as_ref().map(|_| "begun"));

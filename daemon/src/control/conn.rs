@@ -1,5 +1,6 @@
 //! One connection, whichever way it came in.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,21 +19,37 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// Resolves when a connection has to end.
+type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Holds its place among the connections until it is closed.
-#[derive(Debug)]
 pub struct Conn {
     stream: Stream,
     peer: Peer,
+    /// `None`: it may stay. Without this a watch that was opened with a certificate would
+    /// outlive it.
+    end: Option<End>,
     _place: OwnedSemaphorePermit,
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("stream", &self.stream).field("peer", &self.peer).finish_non_exhaustive()
+    }
 }
 
 impl Conn {
     pub fn socket(stream: UnixStream, peer: Peer, place: OwnedSemaphorePermit) -> Self {
-        Self { stream: Stream::Socket(stream), peer, _place: place }
+        Self { stream: Stream::Socket(stream), peer, end: None, _place: place }
     }
 
-    pub fn tls(stream: TlsStream<TcpStream>, peer: Peer, place: OwnedSemaphorePermit) -> Self {
-        Self { stream: Stream::Tls(Box::new(stream)), peer, _place: place }
+    pub fn tls(
+        stream: TlsStream<TcpStream>,
+        peer: Peer,
+        end: impl Future<Output = ()> + Send + 'static,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { stream: Stream::Tls(Box::new(stream)), peer, end: Some(Box::pin(end)), _place: place }
     }
 }
 
@@ -50,6 +67,12 @@ impl AsyncRead for Conn {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // A server always reads, to hear that its client has gone.
+        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            self.end = Some(Box::pin(std::future::ready(())));
+            let why = "its certificate is no longer good, or it is time to show it again";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
+        }
         match &mut self.stream {
             Stream::Socket(s) => Pin::new(s).poll_read(cx, buf),
             Stream::Tls(s) => Pin::new(s).poll_read(cx, buf),

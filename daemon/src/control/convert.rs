@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use purelb_core::election::{Ranked, Tier};
 use purelb_core::facts::PoolType;
+use purelb_core::rank::Rank;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
 use purelb_core::{Mono, Reason, Vip};
 use purelb_proto::control::v1 as pb;
@@ -29,10 +30,13 @@ pub fn member(view: &MemberView, snapshot: &Snapshot, now: Mono) -> pb::Member {
         draining: view.draining,
         out_of_service: view.out_of_service,
         knows_handoffs: view.announced.is_some(),
-        announced: strings(&mut view.announced.iter().flatten().map(ToString::to_string)),
+        announced: strings(&mut view.announced.iter().flat_map(|said| said.iter()).map(ToString::to_string)),
+        declined: strings(&mut view.declined.iter().map(ToString::to_string)),
         subnets: strings(&mut view.subnets.iter().map(ToString::to_string)),
         control_endpoint: view.control_endpoint.clone().unwrap_or_default(),
         this_node: view.node == snapshot.node,
+        excluded: view.excluded,
+        ranks_last: view.rank == Rank::Last,
     }
 }
 
@@ -46,15 +50,21 @@ pub fn code(reason: &Reason) -> pb::ReasonCode {
         Reason::NoEndpoints => C::NoEndpoints,
         Reason::NoLocalSubnet => C::NoLocalSubnet,
         Reason::Draining { .. } => C::Draining,
+        Reason::Excluded { .. } => C::Excluded,
         Reason::Fenced { .. } => C::Fenced,
         Reason::HandingOver { .. } => C::HandingOver,
         Reason::ApplyFailed { .. } => C::ApplyFailed,
         Reason::Duplicate { .. } => C::Duplicate,
         Reason::ForeignAddress { .. } => C::ForeignAddress,
+        Reason::Declined { .. } => C::Declined,
+        Reason::AllDeclined => C::AllDeclined,
         Reason::NotSelected => C::NotSelected,
         Reason::ConfigRejected { .. } => C::ConfigRejected,
         Reason::OutOfService => C::OutOfService,
         Reason::Stopping => C::Stopping,
+        Reason::NotInPool => C::NotInPool,
+        Reason::HidesOwnNetwork { .. } => C::HidesOwnNetwork,
+        Reason::NoService => C::NoService,
     }
 }
 
@@ -65,6 +75,10 @@ pub fn words(reason: &Reason) -> String {
             format!("the kernel refused (attempt {attempt}): {error}")
         }
         Reason::Duplicate { interface, .. } => format!("another host on {interface} uses the address"),
+        Reason::Declined { why, to, .. } => {
+            let without = Reason::Declined { why: why.clone(), to: to.clone(), retry_at: None };
+            without.to_string()
+        }
         other => other.to_string(),
     }
 }
@@ -72,13 +86,14 @@ pub fn words(reason: &Reason) -> String {
 pub fn reason(reason: &Reason, now: Mono) -> pb::Reason {
     let retry = match reason {
         Reason::ApplyFailed { retry_at, .. } | Reason::Duplicate { retry_at, .. } => Some(*retry_at),
+        Reason::Declined { retry_at, .. } => *retry_at,
         _ => None,
     };
     pb::Reason {
         code: code(reason).into(),
         text: words(reason),
         retry_in_seconds: retry.map_or(0.0, |at| now.until(at).as_secs_f64()),
-        held: matches!(reason, Reason::Draining { held: true }),
+        held: matches!(reason, Reason::Draining { held: true } | Reason::Excluded { held: true }),
     }
 }
 
@@ -116,6 +131,7 @@ pub fn election(vip: Vip, order: &[Ranked]) -> pb::Election {
                 node: r.node.to_string(),
                 score: r.score.to_string(),
                 fallback: r.tier == Tier::Fallback,
+                ranks_last: r.rank == Rank::Last,
             })
             .collect(),
     }
@@ -125,7 +141,7 @@ pub fn subnets(snapshot: &Snapshot) -> Vec<pb::Subnet> {
     let mut all: BTreeMap<ipnet::IpNet, pb::Subnet> = BTreeMap::new();
     let advertised = snapshot.members.iter().flat_map(|m| &m.subnets);
     let local = snapshot.local_subnets.values().flatten();
-    for net in advertised.chain(local).chain(&snapshot.advertised).chain(snapshot.candidates.keys()) {
+    for net in advertised.chain(local).chain(&*snapshot.advertised).chain(snapshot.candidates.keys()) {
         all.entry(*net).or_insert_with(|| pb::Subnet { cidr: net.to_string(), ..Default::default() });
     }
     for (net, subnet) in &mut all {
@@ -164,9 +180,7 @@ pub fn pools(snapshot: &Snapshot) -> Vec<pb::Pool> {
 const SECRET: [&str; 3] = ["token", "password", "secret"];
 
 pub fn settings(config: &crate::config::Config) -> Vec<pb::Setting> {
-    let (now, built_in) =
-        (serde_json::to_value(config), serde_json::to_value(crate::config::Config::default()));
-    let (now, built_in) = (now.unwrap_or_default(), built_in.unwrap_or_default());
+    let now = serde_json::to_value(config).unwrap_or_default();
     let at =
         |value: &serde_json::Value, key: &str| value.pointer(&format!("/{}", key.replace('.', "/"))).cloned();
     let text = |value: serde_json::Value| match value {
@@ -177,9 +191,9 @@ pub fn settings(config: &crate::config::Config) -> Vec<pb::Setting> {
         let value = at(&now, &key).unwrap_or_default();
         let name = key.rsplit('.').next().unwrap_or(&key);
         let hidden = SECRET.iter().any(|s| name.contains(s)) && !name.ends_with("_file");
-        let source = if at(&built_in, &key).as_ref() == Some(&value) { "built in" } else { "configured" };
+        let source = config.origins.get(&key).map_or("built in", String::as_str).to_owned();
         let value = if hidden { "(hidden)".to_owned() } else { text(value) };
-        pb::Setting { key, value, source: source.into() }
+        pb::Setting { key, value, source }
     };
     crate::config::keys().into_iter().map(setting).collect()
 }

@@ -1,11 +1,11 @@
 //! `Drain`: follows the pictures until the node holds nothing it can give away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pb::DrainResult as R;
 use purelb_core::facts::PoolType;
 use purelb_core::snapshot::{FenceView, Snapshot, VipView};
-use purelb_core::{Reason, Vip};
+use purelb_core::{NodeName, Reason, Vip};
 use purelb_proto::control::v1 as pb;
 
 use super::convert::words;
@@ -19,7 +19,7 @@ pub fn is_held(view: &VipView) -> bool {
 /// It stays, because nobody else can take it.
 fn stays(view: &VipView) -> bool {
     match view.reason {
-        Reason::Draining { held } => held,
+        Reason::Draining { held } | Reason::Excluded { held } => held,
         // A remote address that goes on being announced has no other node to be on.
         Reason::Announcing { .. } => view.pool == PoolType::Remote,
         _ => false,
@@ -30,25 +30,29 @@ fn stays(view: &VipView) -> bool {
 pub struct Progress {
     total: u32,
     held: BTreeMap<Vip, pb::DrainVip>,
-    told: bool,
+    /// Was here when the drain began or since, and is not any more.
+    given: BTreeSet<Vip>,
+    /// What nobody else can take goes as well.
+    force: bool,
+    told: Option<String>,
 }
 
 impl Progress {
-    pub fn new(snapshot: &Snapshot) -> Self {
+    pub fn new(snapshot: &Snapshot, force: bool) -> Self {
         let held = held(snapshot);
-        Self { total: u32::try_from(held.len()).unwrap_or(u32::MAX), held, told: false }
+        let total = u32::try_from(held.len()).unwrap_or(u32::MAX);
+        Self { total, held, given: BTreeSet::new(), force, told: None }
     }
 
     /// What to say of a picture; `None` = nothing new. A result ends the stream.
     pub fn look(&mut self, snapshot: &Snapshot) -> Option<pb::DrainProgress> {
         let now = held(snapshot);
         let gone = self.held.iter().filter(|(vip, _)| !now.contains_key(vip));
-        let gone: Vec<pb::DrainVip> = gone.map(|(_, v)| v.clone()).collect();
-        let result = result(snapshot);
-        if gone.is_empty() && now == self.held && result.is_none() && self.told {
-            return None;
-        }
-        self.told = true;
+        let (vips, gone): (Vec<Vip>, Vec<pb::DrainVip>) = gone.map(|(vip, v)| (*vip, v.clone())).unzip();
+        self.given.extend(vips);
+        self.given.retain(|vip| !now.contains_key(vip));
+        let waits = self.waits_for(snapshot);
+        let result = result(snapshot).filter(|r| *r != R::Drained || waits.is_none());
         // What came in meanwhile (a Service, say) counts, too.
         let new = now.keys().filter(|vip| !self.held.contains_key(vip)).count();
         self.total = self.total.saturating_add(u32::try_from(new).unwrap_or(u32::MAX));
@@ -58,8 +62,16 @@ impl Progress {
             Some(R::AddressesLeft) => format!("{left} addresses stay: no other node can take them"),
             Some(R::Undrained) => "somebody took the drain back".into(),
             Some(R::DaemonStopping) => "the daemon stops; it drains again when it starts".into(),
-            _ => format!("{left} of {} addresses to go", self.total),
+            _ => {
+                let waits = waits.map(|w| format!("; {w}")).unwrap_or_default();
+                format!("{left} of {} addresses to go{waits}", self.total)
+            }
         };
+        let said = self.told.as_ref() == Some(&message);
+        if gone.is_empty() && now == self.held && result.is_none() && said {
+            return None;
+        }
+        self.told = Some(message.clone());
         let progress = self.message(
             now.values().cloned().collect(),
             gone,
@@ -69,6 +81,28 @@ impl Progress {
         );
         self.held = now;
         Some(progress)
+    }
+
+    /// Given away, and nobody says yet that it has it. A node that is fenced cannot know.
+    fn waits_for(&self, snapshot: &Snapshot) -> Option<String> {
+        if matches!(snapshot.fence, FenceView::Fenced { .. }) {
+            return None;
+        }
+        let views = snapshot.vips.iter().filter(|v| v.pool == PoolType::Local && self.given.contains(&v.vip));
+        let mut open = views.filter(|v| match &v.winner {
+            Some(winner) => *winner != snapshot.node && !has_it(snapshot, v, winner),
+            None => !self.force,
+        });
+        let first = open.next()?;
+        let who = first
+            .winner
+            .as_ref()
+            .map_or_else(|| "a node that can take".to_owned(), |w| format!("{w} to announce"));
+        let more = match open.count() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        Some(format!("waiting for {who} {}{more}", first.vip))
     }
 
     pub fn timed_out(&self, snapshot: &Snapshot) -> pb::DrainProgress {
@@ -96,6 +130,16 @@ impl Progress {
             dry_run: false,
             since: snapshot.draining.clone().unwrap_or_default(),
         }
+    }
+}
+
+/// Its Lease lists the address; one of the older format says so on the Service.
+fn has_it(snapshot: &Snapshot, view: &VipView, node: &NodeName) -> bool {
+    let member = snapshot.members.iter().find(|m| m.node == *node);
+    match member.map(|m| &m.announced) {
+        Some(Some(announced)) => announced.contains(&view.vip),
+        Some(None) => view.slot.as_ref() == Some(node),
+        None => false,
     }
 }
 
@@ -151,3 +195,6 @@ fn drained_words(snapshot: &Snapshot) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pb::EventKind as K;
 use purelb_core::facts::ConfigProblem;
+use purelb_core::rank::Rank;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
 use purelb_proto::control::v1 as pb;
 use tokio::sync::broadcast;
@@ -100,15 +101,9 @@ fn differences(before: &Snapshot, after: &Snapshot, found: &mut Vec<pb::Event>) 
             |s: &Snapshot| s.draining.as_ref().map(|d| format!("draining since {d}")).unwrap_or_default();
         found.push(event(K::DrainChanged, &after.node, words(before), words(after)));
     }
-    both(
-        &before.members,
-        &after.members,
-        |m| m.node.clone(),
-        member,
-        |m, a, b| {
-            found.push(event(K::MemberChanged, &m.node, a, b));
-        },
-    );
+    for (was, is) in after.members.changes_since(&before.members) {
+        changed(was, is, member, |m, a, b| found.push(event(K::MemberChanged, &m.node, a, b)));
+    }
     both(
         &before.problems,
         &after.problems,
@@ -118,26 +113,32 @@ fn differences(before: &Snapshot, after: &Snapshot, found: &mut Vec<pb::Event>) 
             found.push(event(K::ProblemChanged, format!("{} {}", p.object, p.field), a, b));
         },
     );
-    both(
-        &before.vips,
-        &after.vips,
-        |v| v.vip,
-        |v| words(&v.reason),
-        |v, a, b| {
+    let mut winners = Vec::new();
+    for (was, is) in after.vips.changes_since(&before.vips) {
+        let reason = |v: &VipView| words(&v.reason);
+        changed(was, is, reason, |v, a, b| {
             let mut event = event(K::ReasonChanged, v.vip, a, b);
             event.services = v.services.iter().map(ToString::to_string).collect();
             found.push(event);
-        },
-    );
-    both(
-        &before.vips,
-        &after.vips,
-        |v| v.vip,
-        winner,
-        |v, a, b| {
-            found.push(event(K::WinnerChanged, v.vip, a, b));
-        },
-    );
+        });
+        changed(was, is, winner, |v, a, b| winners.push(event(K::WinnerChanged, v.vip, a, b)));
+    }
+    found.append(&mut winners);
+}
+
+/// Tells of one thing if its words differ; no words = it is not there.
+fn changed<T>(
+    was: Option<&T>,
+    is: Option<&T>,
+    words: impl Fn(&T) -> String,
+    tell: impl FnOnce(&T, String, String),
+) {
+    let (a, b) = (was.map(&words).unwrap_or_default(), is.map(&words).unwrap_or_default());
+    if let Some(thing) = is.or(was)
+        && a != b
+    {
+        tell(thing, a, b);
+    }
 }
 
 fn problem(p: &ConfigProblem) -> String {
@@ -150,18 +151,19 @@ fn winner(view: &VipView) -> String {
 
 /// Without what changes all the time: renewals, and what it has announced.
 fn member(m: &MemberView) -> String {
-    let state = match (m.live, m.out_of_service, m.draining) {
-        (false, ..) => "dead",
-        (_, true, _) => "out of service",
-        (_, _, true) => "draining",
+    let state = match m {
+        m if !m.live => "dead",
+        m if m.out_of_service => "out of service",
+        m if m.draining => "draining",
+        m if m.excluded => "excluded",
+        m if m.rank == Rank::Last => "live, ranks last",
         _ => "live",
     };
     let nets: Vec<String> = m.subnets.iter().map(ToString::to_string).collect();
     format!("{state}, {}", if nets.is_empty() { "no subnets".to_owned() } else { nets.join(" ") })
 }
 
-/// Tells each thing whose words differ; no words = it is not there. What is the same is
-/// not put into words: thousands of addresses are compared for each picture.
+/// The same of two short lists.
 fn both<T: PartialEq, Id: Ord>(
     before: &[T],
     after: &[T],

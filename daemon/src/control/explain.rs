@@ -3,6 +3,7 @@
 use pb::StepState as S;
 use purelb_core::election::Ranked;
 use purelb_core::facts::PoolType;
+use purelb_core::rank::Rank;
 use purelb_core::reason::Missing;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, Standing, VipView};
 use purelb_core::{Reason, Vip};
@@ -32,7 +33,7 @@ impl Story {
 /// `order`: everyone who may win, best first.
 pub fn address(snapshot: &Snapshot, vip: Vip, order: &[Ranked]) -> pb::Explanation {
     let mut story = Story { steps: Vec::new(), stopped: None };
-    let view = snapshot.vips.iter().find(|v| v.vip == vip);
+    let view = snapshot.vips.get(&vip);
     service(&mut story, snapshot, vip, view);
     picture(&mut story, snapshot);
     let local = view.is_none_or(|v| v.pool == PoolType::Local);
@@ -87,6 +88,9 @@ fn picture(story: &mut Story, snapshot: &Snapshot) {
     }
     match &snapshot.standing {
         Standing::Configured => story.step("Configuration", S::StepOk, "an LBNodeAgent selects this node"),
+        Standing::Defaults => {
+            story.step("Configuration", S::StepOk, "there is no LBNodeAgent: the defaults are in force");
+        }
         Standing::NotSelected => {
             story.step(
                 "Configuration",
@@ -104,6 +108,13 @@ fn picture(story: &mut Story, snapshot: &Snapshot) {
     }
 }
 
+fn place(ranked: &Ranked) -> String {
+    match ranked.rank {
+        Rank::First => ranked.node.to_string(),
+        Rank::Last => format!("{} (last: the cluster calls its Node not well)", ranked.node),
+    }
+}
+
 fn candidates(story: &mut Story, snapshot: &Snapshot, vip: Vip, order: &[Ranked]) {
     let has_subnet = |m: &&MemberView| m.subnets.iter().any(|net| net.contains(&vip.ip()));
     let mut out = Vec::new();
@@ -115,13 +126,15 @@ fn candidates(story: &mut Story, snapshot: &Snapshot, vip: Vip, order: &[Ranked]
             m if !m.live => "its Lease is not renewed",
             m if m.out_of_service => "out of service",
             m if m.draining => "draining",
+            m if m.excluded => "kept off by the label on its Node",
+            m if m.declined.contains(&vip) => "declined it: it cannot put it on its interface",
             _ => "no endpoint that takes traffic there",
         };
         out.push(format!("{} ({why})", member.node));
     }
     let note = if out.is_empty() { String::new() } else { format!("; not {}", out.join(", ")) };
     if !order.is_empty() {
-        let names: Vec<&str> = order.iter().map(|r| r.node.as_str()).collect();
+        let names: Vec<String> = order.iter().map(place).collect();
         return story.step("Candidates", S::StepOk, format!("{}{note}", names.join(", ")));
     }
     let nets: Vec<String> =
@@ -134,7 +147,7 @@ fn candidates(story: &mut Story, snapshot: &Snapshot, vip: Vip, order: &[Ranked]
         );
         story.fail("Candidates", detail, advice);
     } else {
-        let advice = "bring one of them back: `purelbctl undrain` there, a ready pod of the Service, or a running daemon";
+        let advice = "bring one of them back: `purelbctl undrain` there, the Node without the label, a ready pod of the Service, or a running daemon";
         story.fail("Candidates", format!("nobody can take it{note}"), advice);
     }
 }
@@ -174,7 +187,11 @@ fn here(story: &mut Story, snapshot: &Snapshot, view: &VipView, local: bool) -> 
             true
         }
         Reason::NotWinner { winner } => elsewhere(story, snapshot, view, winner.as_str()),
-        Reason::HandingOver { .. } | Reason::Draining { held: true } => {
+        Reason::Declined { to: Some(to), .. } => {
+            story.step("Declined", S::StepNote, words(&view.reason));
+            elsewhere(story, snapshot, view, to.as_str())
+        }
+        Reason::HandingOver { .. } | Reason::Draining { held: true } | Reason::Excluded { held: true } => {
             story.step("Announcement", S::StepWaiting, words(&view.reason));
             true
         }

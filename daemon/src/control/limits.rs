@@ -30,6 +30,8 @@ pub struct Limits {
     /// A connection is asked to reconnect after this long, so that a role taken away
     /// with a certificate does not last for ever.
     pub connection_age: Duration,
+    /// What is still open so long after that is cut off, where certificates are shown.
+    pub connection_grace: Duration,
     /// How often certificate files are looked at.
     pub reload: Duration,
     /// Addresses in one request.
@@ -53,6 +55,7 @@ impl Default for Limits {
             pace: Duration::from_millis(100),
             ping: Duration::from_secs(20),
             connection_age: Duration::from_secs(3600),
+            connection_grace: Duration::from_secs(60),
             reload: Duration::from_secs(10),
             addresses: 256,
             events: 1024,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
@@ -17,8 +18,9 @@ use tracing::{error, warn};
 
 use super::conn::Conn;
 use super::peer::{Peer, Role, Who};
+use super::refusals::Refusals;
 use super::tls::Tls;
-use super::{ControlError, Limits, audit, roles};
+use super::{ControlError, Limits, roles};
 use crate::config::Control;
 
 /// Owner and group may connect, nobody else.
@@ -225,6 +227,7 @@ async fn accept_tls(
 ) {
     let places = Arc::new(Semaphore::new(limits.tls_connections));
     let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+    let refusals = Arc::<Refusals>::default();
     let mut look = tokio::time::interval(limits.reload);
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -239,18 +242,29 @@ async fn accept_tls(
         match accepted {
             Ok((stream, address)) => {
                 let Some(config) = tls.config() else {
-                    audit::turned_away(&address, &"there is no usable certificate to show it");
+                    refusals.turned_away(address, &"there is no usable certificate to show it");
                     continue;
                 };
-                let (acceptor, conns) = (TlsAcceptor::from(config), conns.clone());
+                let (acceptor, conns, refusals) =
+                    (TlsAcceptor::from(config), conns.clone(), refusals.clone());
                 let patience = limits.handshake;
+                let (tls, longest) = (tls.clone(), limits.connection_age + limits.connection_grace);
                 tokio::spawn(async move {
                     let shaken = tokio::time::timeout(patience, shake(acceptor, stream, address)).await;
                     drop(turn);
                     match shaken {
-                        Ok(Ok((stream, peer))) => drop(conns.send(Ok(Conn::tls(stream, peer, place))).await),
-                        Ok(Err(why)) => audit::turned_away(&address, &why),
-                        Err(_) => audit::turned_away(&address, &"the TLS handshake took too long"),
+                        Ok(Ok((stream, peer, chain))) => {
+                            let subject = peer.to_string();
+                            let end = async move {
+                                let withdrawn = tls.withdrawn(chain);
+                                if tokio::time::timeout(longest, withdrawn).await.is_ok() {
+                                    warn!(client = subject, "its certificate is no longer good: cut off");
+                                }
+                            };
+                            drop(conns.send(Ok(Conn::tls(stream, peer, end, place))).await);
+                        }
+                        Ok(Err(why)) => refusals.turned_away(address, &why),
+                        Err(_) => refusals.turned_away(address, &"the TLS handshake took too long"),
                     }
                 });
             }
@@ -262,15 +276,16 @@ async fn accept_tls(
     }
 }
 
-type Shaken = (tokio_rustls::server::TlsStream<TcpStream>, Peer);
+type Shaken = (tokio_rustls::server::TlsStream<TcpStream>, Peer, Vec<CertificateDer<'static>>);
 
 async fn shake(acceptor: TlsAcceptor, stream: TcpStream, address: SocketAddr) -> Result<Shaken, String> {
     let _ = stream.set_nodelay(true);
     let stream = acceptor.accept(stream).await.map_err(|e| e.to_string())?;
     let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let chain: Vec<CertificateDer<'static>> =
+        session.peer_certificates().unwrap_or_default().iter().map(|c| c.clone().into_owned()).collect();
     let (subject, role) =
-        certificate.and_then(|der| roles::of(der)).ok_or("its certificate cannot be read")?;
+        chain.first().and_then(|der| roles::of(der)).ok_or("its certificate cannot be read")?;
     let peer = Peer { who: Who::Certificate { subject, address }, role };
-    Ok((stream, peer))
+    Ok((stream, peer, chain))
 }

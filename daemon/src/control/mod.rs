@@ -20,6 +20,7 @@ mod limits;
 mod listen;
 mod peer;
 mod problems;
+mod refusals;
 mod resync;
 mod roles;
 mod server;
@@ -64,8 +65,13 @@ pub struct Server {
     pub address: Option<std::net::SocketAddr>,
 }
 
-/// Starts serving what can be served; see [`listen::open`].
-pub fn start(running: Running, limits: Limits) -> Result<Server, ControlError> {
+/// Starts serving what can be served; see [`listen::open`]. `beside` runs on the same
+/// thread: what strangers can ask of it costs the engine's as little.
+pub fn start(
+    running: Running,
+    limits: Limits,
+    beside: impl Future<Output = ()> + Send + 'static,
+) -> Result<Server, ControlError> {
     let config = running.config.borrow().clone();
     let doors = listen::open(&config.control);
     let address = doors.address();
@@ -74,6 +80,7 @@ pub fn start(running: Running, limits: Limits) -> Result<Server, ControlError> {
     let runtime = runtime.map_err(ControlError::Start)?;
     let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
         let limits = Arc::new(limits);
+        runtime.spawn(beside);
         runtime.block_on(server::serve(running, doors, limits, stopped));
         runtime.shutdown_background();
     });

@@ -1,7 +1,9 @@
 //! What an operator should know, worst first, each with what to do next.
 
 use pb::Severity as S;
+use purelb_api::names::LABEL_EXCLUDE as EXCLUDE_LABEL;
 use purelb_core::Reason;
+use purelb_core::rank::Rank;
 use purelb_core::snapshot::{FenceView, Snapshot, Standing};
 use purelb_proto::control::v1 as pb;
 
@@ -17,6 +19,10 @@ pub struct Api {
     /// Seconds since 1970.
     pub certificate_expires: Option<i64>,
     pub trouble: Vec<String>,
+    /// When the credentials for the API server end, in seconds since 1970, how long they
+    /// last in all, and why the next ones could not be had.
+    pub credentials: Option<(i64, i64)>,
+    pub credentials_trouble: Option<String>,
 }
 
 /// `now` in seconds since 1970.
@@ -45,8 +51,34 @@ pub fn of(snapshot: &Snapshot, api: &Api, now: i64) -> Vec<pb::Problem> {
             "replace the file; it is read without a restart",
         ));
     }
+    credentials(api, now, &mut found);
     found.sort_by_key(|p| std::cmp::Reverse(p.severity));
     found
+}
+
+/// The daemon asks for the next ones when a fifth of the time is left. With less than this
+/// something is in the way.
+const CREDENTIALS_LOW: i64 = 15;
+const CREDENTIALS_LAST: i64 = 5;
+
+fn credentials(api: &Api, now: i64, found: &mut Vec<pb::Problem>) {
+    let Some((expires, lifetime)) = api.credentials else { return };
+    let left = expires.saturating_sub(now);
+    let part = |percent: i64| lifetime / 100 * percent;
+    if left >= part(CREDENTIALS_LOW) {
+        return;
+    }
+    let severity = if left < part(CREDENTIALS_LAST) { S::Critical } else { S::Warning };
+    let mut message = if left <= 0 {
+        "the credentials for the API server have ended".to_owned()
+    } else {
+        format!("the credentials for the API server end in {} h", left / 3600)
+    };
+    if let Some(why) = &api.credentials_trouble {
+        message = format!("{message}; no next ones: {why}");
+    }
+    let hint = "bring a new token: `purelbctl node-kubeconfig NODE --token-only >token`, then on the node `install -m 0640 -g purelb token /etc/purelb/token`";
+    found.push(problem(severity, "node", "kubernetes", message, hint));
 }
 
 fn problem(
@@ -100,6 +132,16 @@ fn node(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
             "`purelbctl undrain` ends it",
         ));
     }
+    if snapshot.excluded {
+        let message = format!("the Node is labelled {EXCLUDE_LABEL}: it takes part in no election");
+        let next = "remove the label, or set spec.local.candidacy.excludeLabel: false in its LBNodeAgent";
+        found.push(problem(S::Warning, "node", "", message, next));
+    }
+    if snapshot.rank == Rank::Last {
+        let why = snapshot.impaired.map_or("was not well until just now".to_owned(), |i| format!("is {i}"));
+        let message = format!("the Node {why}: it ranks last in every election");
+        found.push(problem(S::Warning, "node", "", message, "see `kubectl describe node`"));
+    }
     if snapshot.stopping {
         found.push(problem(S::Warning, "node", "", "the daemon is stopping", ""));
     }
@@ -111,7 +153,7 @@ fn configuration(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
             let hint = "make an LBNodeAgent whose nodeSelector matches this node, or one without a selector";
             found.push(problem(S::Critical, "node", "", "no LBNodeAgent selects this node", hint));
         }
-        Standing::NotSelected | Standing::Configured => {}
+        Standing::NotSelected | Standing::Defaults | Standing::Configured => {}
         Standing::Rejected(p) => {
             let message = format!("{}; the last good configuration stays, if there was one", p.message);
             let object = format!("LBNodeAgent {}", p.object);
@@ -176,6 +218,12 @@ pub fn judge(reason: &Reason) -> Option<(S, &'static str)> {
             "run a ready pod of the Service on a candidate, or set externalTrafficPolicy: Cluster",
         ),
         Reason::NoLocalSubnet => (S::Critical, "check the interface: link, carrier, address (`ip -br addr`)"),
+        Reason::Excluded { held: true } => {
+            (S::Warning, "no other node can take it; give another node the subnet, or remove the label")
+        }
+        Reason::Excluded { held: false } => {
+            (S::Critical, "every node that could have it is kept off by its label, or drained")
+        }
         Reason::Draining { held: true } => {
             (S::Warning, "no other node can take it; `purelbctl drain --force` withdraws it")
         }
@@ -186,6 +234,22 @@ pub fn judge(reason: &Reason) -> Option<(S, &'static str)> {
         Reason::ForeignAddress { .. } => {
             (S::Critical, "remove the address from the interface, or take it out of the pool")
         }
+        Reason::Declined { .. } => {
+            (S::Warning, "another node has it; mend the cause, then `purelbctl resync` tries at once")
+        }
+        Reason::AllDeclined => (
+            S::Critical,
+            "ask the nodes that have its subnet: `purelbctl explain` there says why each declined",
+        ),
+        Reason::NotInPool => {
+            (S::Critical, "put its range back into a ServiceGroup, or have the Service get another address")
+        }
+        Reason::HidesOwnNetwork { .. } => {
+            (S::Critical, "give the pool a subnet of its own, or set its aggregation to /32 or /128")
+        }
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests;

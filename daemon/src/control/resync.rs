@@ -24,7 +24,16 @@ pub async fn run(handle: &Handle) -> Result<pb::ResyncResponse, HandleError> {
     let settled = loop {
         let wait = tokio::time::timeout_at(quiet_until.min(end), pictures.changed());
         match wait.await {
-            Err(_) => break tokio::time::Instant::now() < end,
+            Err(_) => {
+                // Announcements are counted, and no news.
+                let now = handle.snapshot();
+                let quiet = now.counters.announcements == last.counters.announcements;
+                last = now;
+                if quiet || tokio::time::Instant::now() >= end {
+                    break quiet;
+                }
+                quiet_until = tokio::time::Instant::now() + QUIET;
+            }
             Ok(Err(_)) => return Err(HandleError::Ended),
             Ok(Ok(())) => {
                 let now = pictures.borrow_and_update().clone();

@@ -18,11 +18,18 @@ use super::listen::Doors;
 use super::peer::{Role, require};
 use crate::app::Running;
 
-/// Serves until told to stop.
+/// Serves until told to stop. Without a door that opened there is only that to wait for.
 pub async fn serve(running: Running, doors: Doors, limits: Arc<Limits>, stopped: oneshot::Receiver<()>) {
     let api = Api::new(running, &doors, limits.clone());
-    if let Err(error) = serve_on(api, doors, &limits, stopped).await {
-        error!(%error, "the control API has ended");
+    let serving = async {
+        if let Err(error) = serve_on(api, doors, &limits).await {
+            error!(%error, "the control API has ended");
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serving => {}
+        _ = stopped => {}
     }
 }
 
@@ -30,7 +37,6 @@ async fn serve_on(
     api: Api,
     doors: Doors,
     limits: &Arc<Limits>,
-    stopped: oneshot::Receiver<()>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // One that is accepted waits here for a moment; the kernel's queue holds the rest.
     let (accepted, conns) = mpsc::channel::<io::Result<super::conn::Conn>>(1);
@@ -56,11 +62,8 @@ async fn serve_on(
         .add_service(InterceptedService::new(health, known))
         .add_service(InterceptedService::new(register().build_v1()?, known))
         .add_service(InterceptedService::new(register().build_v1alpha()?, known));
-    let serving = router.serve_with_incoming(ReceiverStream::new(conns));
-    tokio::select! {
-        ended = serving => Ok(ended?),
-        _ = stopped => Ok(()),
-    }
+    router.serve_with_incoming(ReceiverStream::new(conns)).await?;
+    Ok(())
 }
 
 /// Nobody without a role gets an answer, whatever the service.

@@ -3,20 +3,24 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::roles;
 use crate::config::Control;
+
+/// How often a client that stays connected is looked at again at the latest.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Error)]
 pub enum TlsError {
@@ -33,18 +37,29 @@ struct Files {
     certificate: PathBuf,
     key: PathBuf,
     client_ca: PathBuf,
+    /// Empty: no revocation lists.
+    client_crl: PathBuf,
 }
 
 /// What tells that a file was replaced, also through a symbolic link.
-type Stamp = [Option<(SystemTime, u64)>; 3];
+type Stamp = [Option<(SystemTime, u64)>; 4];
+
+/// What the files said when they were read.
+struct Current {
+    config: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Seconds since 1970 at which our own certificate ends.
+    expires: i64,
+}
 
 pub struct Tls {
     files: Files,
     /// `None`: there was no usable certificate yet, and nobody gets in.
-    current: ArcSwapOption<ServerConfig>,
+    current: ArcSwapOption<Current>,
+    /// Counts what was taken over: who is connected is looked at again with each.
+    taken_over: watch::Sender<u64>,
     /// Why the files there are now are not in use.
     trouble: ArcSwapOption<String>,
-    expires: AtomicI64,
     stamp: std::sync::Mutex<Option<Stamp>>,
 }
 
@@ -62,12 +77,13 @@ impl Tls {
             certificate: control.certificate.clone(),
             key: control.key.clone(),
             client_ca: control.client_ca.clone(),
+            client_crl: control.client_crl.clone(),
         };
         let tls = Self {
             files,
             current: ArcSwapOption::empty(),
+            taken_over: watch::channel(0).0,
             trouble: ArcSwapOption::empty(),
-            expires: AtomicI64::new(i64::MAX),
             stamp: std::sync::Mutex::new(None),
         };
         tls.reload_if_changed();
@@ -76,7 +92,31 @@ impl Tls {
 
     /// For one handshake: later ones may get a newer one.
     pub fn config(&self) -> Option<Arc<ServerConfig>> {
-        self.current.load_full()
+        self.current.load().as_ref().map(|current| current.config.clone())
+    }
+
+    /// Resolves when a client that got in with this certificate would get in no more: it
+    /// has ended, its authority was taken out, or it is on a revocation list.
+    pub async fn withdrawn(self: Arc<Self>, chain: Vec<CertificateDer<'static>>) {
+        let mut changes = self.taken_over.subscribe();
+        while self.accepts(&chain) {
+            let ends = chain.first().and_then(|c| roles::expires(c)).unwrap_or(i64::MAX);
+            let left = ends.saturating_sub(jiff::Timestamp::now().as_second()).max(0).unsigned_abs();
+            // The wall clock may be set meanwhile.
+            let look = Duration::from_secs(left.saturating_add(1)).min(LOOK_AGAIN);
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(look) => {}
+            }
+        }
+    }
+
+    fn accepts(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let current = self.current.load();
+        let (Some(current), Some((client, between))) = (current.as_ref(), chain.split_first()) else {
+            return false;
+        };
+        current.verifier.verify_client_cert(client, between, UnixTime::now()).is_ok()
     }
 
     pub fn trouble(&self) -> Option<Arc<String>> {
@@ -85,7 +125,7 @@ impl Tls {
 
     /// Seconds since 1970 at which our own certificate ends.
     pub fn expires(&self) -> i64 {
-        self.expires.load(Ordering::Relaxed)
+        self.current.load().as_ref().map_or(i64::MAX, |current| current.expires)
     }
 
     /// Takes changed files over; what was good stays until the new ones are.
@@ -97,10 +137,10 @@ impl Tls {
         }
         *seen = Some(stamp);
         match self.files.load() {
-            Ok((config, expires)) => {
-                self.current.store(Some(Arc::new(config)));
+            Ok(current) => {
+                self.current.store(Some(Arc::new(current)));
                 self.trouble.store(None);
-                self.expires.store(expires, Ordering::Relaxed);
+                self.taken_over.send_modify(|count| *count += 1);
                 info!("the control API's certificates were read");
             }
             // Half replaced, most likely: the next change of a file brings us back here.
@@ -114,13 +154,13 @@ impl Tls {
 
 impl Files {
     fn stamp(&self) -> Stamp {
-        [&self.certificate, &self.key, &self.client_ca].map(|path| {
+        [&self.certificate, &self.key, &self.client_ca, &self.client_crl].map(|path| {
             let meta = std::fs::metadata(path).ok()?;
             Some((meta.modified().ok()?, meta.len()))
         })
     }
 
-    fn load(&self) -> Result<(ServerConfig, i64), TlsError> {
+    fn load(&self) -> Result<Current, TlsError> {
         let chain = certificates("certificate", &self.certificate)?;
         let expires = chain.first().and_then(|c| roles::expires(c)).unwrap_or(i64::MAX);
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| TlsError::File {
@@ -137,13 +177,17 @@ impl Files {
             })?;
         }
         let provider = Arc::new(ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        // With lists, every certificate between a client and its authority has to be on
+        // the list of whoever signed it, or rather not on it: one without a list is refused.
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .with_crls(self.revocations()?)
+            .build();
         let verifier =
             verifier.map_err(|e| TlsError::Verifier { path: self.client_ca.clone(), why: e.to_string() })?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(TlsError::Pair)?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(verifier.clone())
             .with_single_cert(chain, key)
             .map_err(TlsError::Pair)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -151,7 +195,21 @@ impl Files {
         // was taken away could go on with a ticket.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok((config, expires))
+        Ok(Current { config: Arc::new(config), verifier, expires })
+    }
+
+    fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+        let path = &self.client_crl;
+        if path.as_os_str().is_empty() {
+            return Ok(Vec::new());
+        }
+        let wrong = |why: String| TlsError::File { field: "client_crl", path: path.clone(), why };
+        let found = CertificateRevocationListDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))?;
+        let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|e| wrong(e.to_string()))?;
+        if found.is_empty() {
+            return Err(wrong("there is no revocation list in it".into()));
+        }
+        Ok(found)
     }
 }
 
@@ -164,3 +222,6 @@ fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! Addresses that match a request, and what changes of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use purelb_core::snapshot::{Snapshot, VipView};
+use purelb_core::table::Table;
 use purelb_core::{Mono, Vip};
 use purelb_proto::control::v1 as pb;
 use tonic::Status;
@@ -53,7 +54,7 @@ pub fn addresses(texts: &[String], most: usize) -> Result<Vec<Vip>, Status> {
 /// What a reader was told last.
 #[derive(Debug, Default)]
 pub struct Told {
-    views: Option<BTreeMap<Vip, VipView>>,
+    views: Option<Table<VipView>>,
 }
 
 impl Told {
@@ -65,21 +66,17 @@ impl Told {
         now: Mono,
     ) -> Option<pb::WatchVipsResponse> {
         let initial = self.views.is_none();
-        let before = self.views.get_or_insert_default();
-        let mut removed: BTreeSet<Vip> = before.keys().copied().collect();
-        let mut changed = Vec::new();
-        for view in snapshot.vips.iter().filter(|v| filter.matches(v)) {
-            removed.remove(&view.vip);
-            if before.get(&view.vip) != Some(view) {
-                changed.push(convert::vip(view, now));
-                before.insert(view.vip, view.clone());
+        let before = self.views.replace(snapshot.vips.clone()).unwrap_or_default();
+        let (mut changed, mut removed) = (Vec::new(), Vec::new());
+        for (was, is) in snapshot.vips.changes_since(&before) {
+            let (was, is) = (was.filter(|v| filter.matches(v)), is.filter(|v| filter.matches(v)));
+            match (was, is) {
+                (_, Some(is)) => changed.push(convert::vip(is, now)),
+                (Some(was), None) => removed.push(was.vip.to_string()),
+                (None, None) => {}
             }
         }
-        for vip in &removed {
-            before.remove(vip);
-        }
         let quiet = changed.is_empty() && removed.is_empty() && !initial;
-        let removed = removed.iter().map(ToString::to_string).collect();
         (!quiet).then_some(pb::WatchVipsResponse { changed, removed, initial })
     }
 }

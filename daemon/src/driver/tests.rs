@@ -124,3 +124,37 @@ async fn it_fails_when_nobody_can_tell_it_anything() {
     let ended = tokio::time::timeout(Duration::from_secs(5), rig.task).await.unwrap().unwrap();
     assert!(ended.is_err());
 }
+
+/// Readers of the control API keep the queue of questions full; what the kernel and the
+/// API server say must get through all the same, or renewals would count as failed. They
+/// ask from other threads, as the control API does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_flood_of_questions_does_not_keep_facts_out() {
+    let rig = mk_rig();
+    let vip: Vip = "192.0.2.1".parse().unwrap();
+    let mut askers = tokio::task::JoinSet::new();
+    for _ in 0..4 * ASKS {
+        let handle = rig.handle.clone();
+        askers.spawn(async move { while handle.order(vip).await.is_ok() {} });
+    }
+    let mut pictures = rig.handle.subscribe();
+    for source in [Input::Leases(Update::All(Vec::new())), Input::Services(Update::All(Vec::new()))] {
+        rig.inputs.send(source).await.unwrap();
+    }
+    let arrived = pictures.wait_for(|p| !p.unsynced.contains(&Source::Services));
+    tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("in time").unwrap();
+    assert_eq!(askers.len(), 4 * ASKS, "the flood went on");
+}
+
+/// And the other way round: a drain is obeyed however much the cluster has to say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_flood_of_facts_does_not_keep_commands_out() {
+    let rig = mk_rig();
+    let mut tellers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let inputs = rig.inputs.clone();
+        tellers.spawn(async move { while inputs.send(Input::DefaultRoutes(Vec::new())).await.is_ok() {} });
+    }
+    let drained = tokio::time::timeout(Duration::from_secs(10), rig.handle.drain(false)).await;
+    assert!(drained.expect("in time").unwrap().draining.is_some());
+}

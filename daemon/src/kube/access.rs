@@ -5,13 +5,15 @@
 //! the same certificate authority, lead to the same cluster. Any other context may be
 //! another cluster altogether and is never tried.
 
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
+
+use super::token::{Given, Token};
 
 /// A server that does not take a connection in this time is as good as away: with two
 /// of them a renewal still reaches the other well before the renew deadline.
@@ -25,6 +27,8 @@ pub struct Access {
     pub credentials: Credentials,
     /// Endpoints of the one API, tried in this order. Empty: as the kubeconfig says.
     pub servers: Vec<String>,
+    /// Where a token that we asked for ourselves is kept; `None`: none is asked for.
+    pub own_token: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub enum Credentials {
 impl Access {
     pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {
         let credentials = Credentials::Kubeconfig { path: Some(path.into()), context: None };
-        Self { credentials, servers: Vec::new() }
+        Self { credentials, servers: Vec::new(), own_token: None }
     }
 }
 
@@ -75,7 +79,8 @@ impl From<KubeconfigError> for AccessError {
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) config: kube::Config,
-    pub(crate) token_file: Option<PathBuf>,
+    /// Without one there is a client certificate, or nothing.
+    pub(crate) token: Option<Arc<Token>>,
 }
 
 impl Access {
@@ -93,11 +98,12 @@ impl Access {
                 if self.servers.is_empty() {
                     return Err(AccessError::NoServers);
                 }
+                let token = self.token(Given::File(token_file.clone()))?;
                 let mut endpoints = Vec::new();
                 for server in &self.servers {
                     let mut config = kube::Config::new(address(server)?);
                     config.root_cert_file.clone_from(ca_file);
-                    endpoints.push(Endpoint { config, token_file: Some(token_file.clone()) });
+                    endpoints.push(Endpoint { config, token: Some(token.clone()) });
                 }
                 endpoints
             }
@@ -129,16 +135,58 @@ impl Access {
                 configs.push(config);
             }
         }
+        // We read it ourselves: see `token`.
+        let given = first.auth_info.token_file.clone().map(|path| Given::File(path.into()));
+        let given = inline(&first).map(Given::Inline).or(given);
+        let token = given.map(|given| self.token(given)).transpose()?;
         Ok(configs
             .into_iter()
             .map(|mut config| {
-                // We read it ourselves: see `TokenFile`.
-                let token_file = config.auth_info.token_file.take().map(PathBuf::from);
-                let token_file = token_file.filter(|_| config.auth_info.token.is_none());
-                Endpoint { config, token_file }
+                (config.auth_info.token_file, config.auth_info.token) = (None, None);
+                Endpoint { config, token: token.clone() }
             })
             .collect())
     }
+
+    fn token(&self, given: Given) -> Result<Arc<Token>, AccessError> {
+        Token::open(given, self.own_token.clone()).map(Arc::new)
+    }
+
+    /// What tells that one of our files was replaced, also through a symbolic link.
+    pub(crate) fn stamp(&self, endpoints: &[Endpoint]) -> Vec<Option<(SystemTime, u64)>> {
+        let mut files: Vec<PathBuf> = match &self.credentials {
+            Credentials::Kubeconfig { path, .. } => path.iter().cloned().collect(),
+            Credentials::Token { ca_file, .. } => ca_file.iter().cloned().collect(),
+        };
+        for endpoint in endpoints {
+            let user = &endpoint.config.auth_info;
+            files.extend(endpoint.config.root_cert_file.clone());
+            files.extend(
+                [&user.client_certificate, &user.client_key].into_iter().flatten().map(PathBuf::from),
+            );
+        }
+        if let Credentials::Kubeconfig { path: Some(path), .. } = &self.credentials {
+            files.extend(authorities(path));
+        }
+        let stamp = |path: &PathBuf| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some((meta.modified().ok()?, meta.len()))
+        };
+        files.iter().map(stamp).collect()
+    }
+}
+
+/// The token inside a kubeconfig.
+fn inline(config: &kube::Config) -> Option<String> {
+    let user = serde_json::to_value(&config.auth_info).ok()?;
+    user["token"].as_str().map(str::to_owned)
+}
+
+/// Files with certificate authorities that a kubeconfig names.
+fn authorities(path: &Path) -> Vec<PathBuf> {
+    let Ok(read) = Kubeconfig::read_from(path) else { return Vec::new() };
+    let clusters = read.clusters.into_iter().filter_map(|named| named.cluster);
+    clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from).collect()
 }
 
 /// Names of clusters that other contexts of the same user lead to and that have the
@@ -191,45 +239,6 @@ fn finish(endpoint: &mut Endpoint) -> Result<(), AccessError> {
     config.default_retry = false;
     config.headers.push((http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
     Ok(())
-}
-
-/// A token that is replaced while we run. The client library would keep what it read
-/// for a minute, and choke on a trailing newline.
-#[derive(Debug)]
-pub(crate) struct TokenFile {
-    path: PathBuf,
-    last: Mutex<HeaderValue>,
-}
-
-impl TokenFile {
-    pub(crate) fn open(path: PathBuf) -> Result<Self, AccessError> {
-        match read_token(&path) {
-            Ok(token) => Ok(Self { path, last: Mutex::new(token) }),
-            Err(source) => Err(AccessError::TokenFile { path, source }),
-        }
-    }
-
-    /// As it stands in the file now. While it cannot be read (it is being replaced),
-    /// the last one is most likely still good.
-    pub(crate) fn header(&self) -> HeaderValue {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(token) = read_token(&self.path) {
-            *last = token;
-        }
-        last.clone()
-    }
-}
-
-fn read_token(path: &std::path::Path) -> std::io::Result<HeaderValue> {
-    let text = std::fs::read_to_string(path)?;
-    let token = text.trim();
-    if token.is_empty() {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the file is empty"));
-    }
-    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidData, "the file holds no token"))?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 #[cfg(test)]

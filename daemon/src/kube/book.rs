@@ -2,7 +2,8 @@
 //! announcing annotations of our Services. Small, since there may be ten thousand.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
@@ -50,6 +51,7 @@ impl Entry {
 pub(crate) struct Book {
     services: Mutex<HashMap<ObjectKey, Entry>>,
     agents: Mutex<HashMap<ObjectKey, Box<str>>>,
+    listed: OnceLock<Instant>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,6 +74,12 @@ impl Book {
 
     pub(crate) fn keep_only(&self, keys: &HashSet<&ObjectKey>) {
         locked(&self.services).retain(|key, _| keys.contains(key));
+        self.listed.get_or_init(Instant::now);
+    }
+
+    /// How long ago the Services were listed for the first time.
+    pub(crate) fn listed_for(&self) -> Option<Duration> {
+        self.listed.get().map(Instant::elapsed)
     }
 
     /// The newest the watch has shown, if it can be patched from.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::renewal::Expiry;
+
 /// Only ever counts up.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
@@ -47,6 +49,9 @@ pub struct Counters {
     pub task_panics: Count,
     /// Changes to the next endpoint, or to a fresh connection where there is only one.
     pub failovers: Count,
+    /// Clients set up, with their keys and certificates: one per endpoint and purpose, and
+    /// one more after silence or refused credentials.
+    pub clients_made: Count,
 
     /// Requests of the engine for which a queue had no room.
     pub lease_drops: Count,
@@ -58,6 +63,9 @@ pub struct Counters {
     pub events_written: Count,
     pub event_failures: Count,
     pub conditions_written: Count,
+
+    /// When what we show the API server ends.
+    pub credentials: Expiry,
 }
 
 impl Counters {

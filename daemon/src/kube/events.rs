@@ -1,9 +1,19 @@
 //! Kubernetes events: what the engine has to say about Services and LBNodeAgents.
 //!
 //! One object per event, never merged with an earlier one: the engine speaks once per
-//! change. The queue is bounded and drained at a bounded pace; what does not fit is
-//! dropped and counted, for an event must never slow an address down.
+//! change. A trouble that outlives the daemon is no change: the first time a process has
+//! it, its event has the name that the process before gave it, and if that event is still
+//! there the server refuses a second.
+//!
+//! ```text
+//!   listed ──────── STANDS ────────▶
+//!   │ refused: it stood all the time │ refused: it came again, and is told under another name
+//! ```
+//! The queue is bounded and drained at a bounded pace; what does not fit is dropped and
+//! counted, for an event must never slow an address down.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +23,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::PostParams;
 use kube::core::Request;
-use purelb_core::NodeName;
 use purelb_core::io::{Event, EventKind, EventObject};
+use purelb_core::{NodeName, ObjectKey};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -37,10 +47,54 @@ pub(crate) struct Events {
     pub(crate) node: NodeName,
     pub(crate) book: Arc<Book>,
     pub(crate) lane: Arc<Lane>,
+    pub(crate) troubles: Troubles,
+    /// A trouble told so long after the Services were listed did not stand before.
+    pub(crate) stands: Duration,
+}
+
+/// Which troubles this process had. Bounded: past that it begins anew, and an event that is
+/// still there is not told a second time.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles(HashSet<u64>);
+
+const MOST_TROUBLES: usize = 16 * 1024;
+
+/// The last part of an event's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Suffix {
+    /// A process before this one may have used it.
+    Known(String),
+    Fresh(String),
+}
+
+impl Suffix {
+    fn fresh() -> Self {
+        Self::Fresh(uuid::Uuid::new_v4().simple().to_string())
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Known(text) | Self::Fresh(text) => text,
+        }
+    }
+}
+
+impl Troubles {
+    /// The first time the same for the same trouble of this node, in this process and in the
+    /// next.
+    fn suffix(&mut self, trouble: impl Hash) -> Suffix {
+        let mut hasher = DefaultHasher::new();
+        trouble.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.0.len() >= MOST_TROUBLES {
+            self.0.clear();
+        }
+        if self.0.insert(hash) { Suffix::Known(format!("{hash:016x}.1")) } else { Suffix::fresh() }
+    }
 }
 
 impl Events {
-    pub(crate) async fn run(self, mut queue: mpsc::Receiver<Event>) {
+    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Event>) {
         let mut pace = Pace::new(Instant::now());
         while let Some(event) = queue.recv().await {
             tokio::time::sleep_until(pace.next(Instant::now())).await;
@@ -48,13 +102,25 @@ impl Events {
         }
     }
 
-    async fn write(&self, event: &Event) {
-        let (namespace, body) = self.body(event, Timestamp::now());
+    async fn write(&mut self, event: &Event) {
+        let now = Timestamp::now();
+        let mut suffix = self.suffix(event);
         let mut last = None;
-        for _ in 0..TRIES {
+        for attempt in 0..TRIES {
+            let (namespace, body) = self.body(event, &suffix, now);
             match self.post(&namespace, &body).await {
                 Ok(()) => return self.lane.counters().events_written.add(),
-                // The same name: an earlier try got through.
+                // An earlier process said it, and it was over in between.
+                Err(failure)
+                    if failure.code() == 409
+                        && attempt == 0
+                        && matches!(suffix, Suffix::Known(_))
+                        && self.book.listed_for().is_some_and(|time| time >= self.stands) =>
+                {
+                    suffix = Suffix::fresh();
+                    last = Some(failure);
+                }
+                // The same name: an earlier try got through, or an earlier process said it.
                 Err(failure) if failure.code() == 409 => return self.lane.counters().events_written.add(),
                 Err(failure) => {
                     let again = failure.blames_the_endpoint() || failure.code() == 401;
@@ -78,13 +144,29 @@ impl Events {
         self.lane.text(request, Instant::now() + TIMEOUT).await.map(drop)
     }
 
-    fn body(&self, event: &Event, now: Timestamp) -> (String, Value) {
-        let (version, kind, key, uid) = match &event.object {
+    /// Of which object: version, kind, name and UID.
+    fn about<'e>(&self, event: &'e Event) -> (&'static str, &'static str, &'e ObjectKey, Option<Box<str>>) {
+        match &event.object {
             EventObject::Service(key) => ("v1", "Service", key, self.book.service_uid(key)),
             EventObject::NodeAgent(key) => ("purelb.io/v2", "LBNodeAgent", key, self.book.agent_uid(key)),
-        };
+        }
+    }
+
+    fn suffix(&mut self, event: &Event) -> Suffix {
+        let (_, _, key, uid) = self.about(event);
+        match words(event.kind) {
+            (reason, "Warning") => {
+                self.troubles.suffix((self.node.as_str(), reason, key.to_string(), &uid, &event.message))
+            }
+            _ => Suffix::fresh(),
+        }
+    }
+
+    fn body(&self, event: &Event, suffix: &Suffix, now: Timestamp) -> (String, Value) {
+        let (version, kind, key, uid) = self.about(event);
         let stem: String = key.name().chars().take(LONGEST_STEM).collect();
-        let name = format!("{}.{}", stem.trim_end_matches(['.', '-']), uuid::Uuid::new_v4().simple());
+        let (reason, severity) = words(event.kind);
+        let name = format!("{}.{}", stem.trim_end_matches(['.', '-']), suffix.text());
         let mut regarding =
             json!({"apiVersion": version, "kind": kind, "namespace": key.namespace(), "name": key.name()});
         if let Some(uid) = uid {
@@ -94,13 +176,12 @@ impl Events {
         if note.len() > LONGEST_NOTE {
             note = &note[..note.floor_char_boundary(LONGEST_NOTE)];
         }
-        let (reason, kind) = words(event.kind);
         let body = json!({
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": key.namespace()},
             "eventTime": MicroTime(now),
-            "type": kind,
+            "type": severity,
             "reason": reason,
             "action": "Announce",
             "note": note,

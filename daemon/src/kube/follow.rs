@@ -30,6 +30,7 @@ use super::failure::Failure;
 use super::kind::{Event, Item, Kind, Page, Read, cut_annotations};
 use super::lane::Lane;
 use super::stream::{Lines, Next};
+use super::trouble::Trouble;
 use super::tuning::Tuning;
 
 /// What every follower is given.
@@ -56,6 +57,7 @@ pub(crate) struct Follower<K: Kind> {
     patience: Duration,
     /// The same for the beginning of a watch.
     open_patience: Duration,
+    trouble: Trouble,
 }
 
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
@@ -71,26 +73,59 @@ enum Over {
 
 struct Closed;
 
+/// What ended a wait.
+#[derive(PartialEq, Eq)]
+enum Paused {
+    Over,
+    Relist,
+}
+
 impl<K: Kind> Follower<K> {
     pub(crate) fn new(kind: K, ground: Ground, relist: Arc<Notify>) -> Self {
         let backoff = Backoff::new(ground.tuning.backoff_least, ground.tuning.backoff_most);
         let (told, hasher) = (HashMap::new(), RandomState::new());
         let (patience, open_patience) = (ground.tuning.list_timeout, ground.tuning.open_timeout);
-        Self { kind, ground, relist, told, hasher, backoff, without_fields: false, patience, open_patience }
+        Self {
+            kind,
+            ground,
+            relist,
+            told,
+            hasher,
+            backoff,
+            without_fields: false,
+            patience,
+            open_patience,
+            trouble: Trouble::default(),
+        }
     }
 
     /// Until nobody takes inputs any more.
     pub(crate) async fn run(mut self) {
+        let relist = self.relist.clone();
         loop {
-            let version = match self.list().await {
+            // Whoever asks now wants to know what is now: an answer that was under way
+            // may have been made before. Dropped in the middle of anything, it is
+            // replaced by a complete listing.
+            let listed = tokio::select! {
+                listed = self.list() => listed,
+                () = relist.notified() => continue,
+            };
+            let version = match listed {
                 Ok(Ok(version)) => version,
                 Ok(Err(Closed)) => return,
                 Err(failure) => {
-                    tracing::warn!(source = %K::SOURCE, error = %failure, "listing failed");
+                    if self.trouble.is_news(&failure.to_string()) {
+                        tracing::warn!(source = %K::SOURCE, error = %failure, "listing failed; tried again until it is done");
+                    } else {
+                        tracing::debug!(source = %K::SOURCE, error = %failure, "listing failed");
+                    }
                     self.pause(&failure).await;
                     continue;
                 }
             };
+            if let Some(times) = self.trouble.over() {
+                tracing::info!(source = %K::SOURCE, failed = times, "listed again");
+            }
             self.backoff.reset();
             if self.watch(version).await.is_err() {
                 return;
@@ -98,12 +133,12 @@ impl<K: Kind> Follower<K> {
         }
     }
 
-    /// Waits before the next try; a request to list again ends the wait.
-    async fn pause(&mut self, failure: &Failure) {
+    /// Waits before the next try; a request to list again ends the wait, and is told.
+    async fn pause(&mut self, failure: &Failure) -> Paused {
         let wait = self.backoff.step().max(failure.retry_after().unwrap_or_default());
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = self.relist.notified() => {}
+            () = tokio::time::sleep(wait) => Paused::Over,
+            () = self.relist.notified() => Paused::Relist,
         }
     }
 
@@ -167,6 +202,11 @@ impl<K: Kind> Follower<K> {
                 None => {
                     self.told = told;
                     self.patience = self.ground.tuning.list_timeout;
+                    if let Some(earlier) = self.kind.earlier(&all)
+                        && self.tell(Update::All(earlier)).await.is_err()
+                    {
+                        return Ok(Err(Closed));
+                    }
                     if self.tell(Update::All(all)).await.is_err() {
                         return Ok(Err(Closed));
                     }
@@ -190,7 +230,7 @@ impl<K: Kind> Follower<K> {
                 self.ground.lane.counters().unreadable_objects.add();
                 let key = self.kind.key(&meta)?;
                 tracing::warn!(source = %K::SOURCE, object = %key, error, "object passed over: not readable");
-                let read = self.kind.unreadable(&key, &error);
+                let read = self.kind.unreadable(&key, meta.uid.as_deref().unwrap_or_default(), &error);
                 Some((key, read))
             }
         }
@@ -227,9 +267,9 @@ impl<K: Kind> Follower<K> {
                         return Ok(());
                     }
                     tracing::info!(source = %K::SOURCE, error = %failure, "watch broke");
-                    self.pause(&failure).await;
+                    let paused = self.pause(&failure).await;
                     // A version from another life (a restored etcd) would never be served.
-                    if failures >= 2 {
+                    if failures >= 2 || paused == Paused::Relist {
                         return Ok(());
                     }
                 }
@@ -310,7 +350,9 @@ impl<K: Kind> Follower<K> {
                     // One that ends at once, again and again, must not become a loop.
                     if opened.elapsed() < Duration::from_secs(1) {
                         let ended = Failure::Unreachable("the watch ended at once".to_owned());
-                        self.pause(&ended).await;
+                        if self.pause(&ended).await == Paused::Relist {
+                            return Over::Relist;
+                        }
                     } else {
                         self.backoff.reset();
                     }

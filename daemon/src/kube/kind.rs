@@ -43,12 +43,19 @@ pub(crate) trait Kind: Send + 'static {
     fn read(&mut self, key: &Self::Key, object: &Self::Object) -> Read<Self::Facts>;
 
     /// The object's JSON is not what its kind says.
-    fn unreadable(&mut self, _key: &Self::Key, _error: &str) -> Read<Self::Facts> {
+    fn unreadable(&mut self, _key: &Self::Key, _uid: &str, _error: &str) -> Read<Self::Facts> {
         Read::Keep
     }
 
     /// The last facts of an object, for one that must be kept across a listing.
     fn last(&self, _key: &Self::Key) -> Option<Self::Facts> {
+        None
+    }
+
+    /// What a listing of these would have been while all of it was right, if that is
+    /// known and some of it no longer is. Told before the listing itself: so a process that
+    /// starts comes to see what one that went on has seen.
+    fn earlier(&mut self, _all: &[Self::Facts]) -> Option<Vec<Self::Facts>> {
         None
     }
 

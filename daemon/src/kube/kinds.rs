@@ -19,6 +19,7 @@ use super::book::Book;
 use super::conditions::Conditions;
 use super::failure::clip;
 use super::kind::{Kind, Read};
+use crate::last_good::LastGood;
 
 /// Which addresses are given is the allocator's decision; whatever it gave is announced.
 const ANY_ADDRESS: Rules = Rules { skip_last_octet: false, skip_subnet_edges: false, reserved: Vec::new() };
@@ -95,7 +96,7 @@ impl Kind for Leases {
 /// allocator's: one writer, not one per node.
 pub(crate) struct Groups {
     pub(crate) namespace: String,
-    pub(crate) good: BTreeMap<String, GroupFacts>,
+    pub(crate) last_good: LastGood,
     pub(crate) problems: Problems,
 }
 
@@ -131,31 +132,35 @@ impl Kind for Groups {
         match group::parse(object, &ANY_ADDRESS) {
             Ok(config) => {
                 self.problems.lock().remove(key);
-                let facts = config.facts();
-                self.good.insert(key.clone(), facts.clone());
+                let facts = GroupFacts { retained: group::retained(object), ..config.facts() };
+                self.last_good.keep_group(&object.uid().unwrap_or_default(), &facts);
                 Read::Facts(facts)
             }
-            Err(problem) => self.reject(key, problem),
+            Err(problem) => {
+                self.last_good.group_is_wrong(key, &object.uid().unwrap_or_default());
+                self.reject(key, problem)
+            }
         }
     }
 
-    fn unreadable(&mut self, key: &String, error: &str) -> Read<GroupFacts> {
+    fn unreadable(&mut self, key: &String, uid: &str, error: &str) -> Read<GroupFacts> {
+        self.last_good.group_is_wrong(key, uid);
         let Ok(object) = ObjectKey::of(&self.namespace, key) else { return Read::Keep };
         self.reject(key, ConfigProblem { object, field: "spec".to_owned(), message: clip(error) })
     }
 
     fn gone(&mut self, key: &String) {
-        self.good.remove(key);
+        self.last_good.retain_groups(|name| name != key);
         self.problems.lock().remove(key);
     }
 
     fn listed(&mut self, seen: &HashSet<String>) {
-        self.good.retain(|key, _| seen.contains(key));
+        self.last_good.retain_groups(|name| seen.contains(name));
         self.problems.lock().retain(|key, _| seen.contains(key));
     }
 
     fn last(&self, key: &String) -> Option<GroupFacts> {
-        self.good.get(key).cloned()
+        self.last_good.group(key)
     }
 
     fn input(update: Update<GroupFacts, String>) -> Input {
@@ -179,6 +184,11 @@ pub(crate) struct Agents {
     /// Selectors of objects that could be read: one that no longer can is still meant
     /// for the same nodes.
     pub(crate) selectors: BTreeMap<ObjectKey, Selector>,
+    pub(crate) last_good: LastGood,
+    /// Those that are wrong now, with their UIDs.
+    pub(crate) wrong: BTreeMap<ObjectKey, String>,
+    /// One that follows on has told the engine of them when they were right.
+    pub(crate) replayed: bool,
 }
 
 impl Kind for Agents {
@@ -197,8 +207,13 @@ impl Kind for Agents {
 
     fn read(&mut self, key: &ObjectKey, object: &LBNodeAgent) -> Read<AgentFacts> {
         let facts = agent::facts(object);
-        if let Some(uid) = object.uid() {
-            self.book.saw_agent(key, &uid);
+        let uid = object.uid().unwrap_or_default();
+        self.book.saw_agent(key, &uid);
+        if facts.config.is_ok() {
+            self.last_good.keep_agent(&uid, &facts);
+            self.wrong.remove(key);
+        } else {
+            self.wrong.insert(key.clone(), uid);
         }
         self.selectors.insert(key.clone(), facts.selector.clone());
         self.conditions.saw(object, facts.config.as_ref().err());
@@ -206,14 +221,18 @@ impl Kind for Agents {
     }
 
     /// Wrong in a way the schema should have refused: as bad as any other mistake.
-    fn unreadable(&mut self, key: &ObjectKey, error: &str) -> Read<AgentFacts> {
+    fn unreadable(&mut self, key: &ObjectKey, uid: &str, error: &str) -> Read<AgentFacts> {
         let problem = ConfigProblem { object: key.clone(), field: "spec".to_owned(), message: clip(error) };
-        let selector = self.selectors.get(key).cloned().unwrap_or_else(nothing);
+        let earlier = || self.last_good.agent(key, uid).map(|facts| facts.selector);
+        let selector = self.selectors.get(key).cloned().or_else(earlier).unwrap_or_else(nothing);
+        self.wrong.insert(key.clone(), uid.to_owned());
         Read::Facts(AgentFacts { key: key.clone(), selector, config: Err(problem) })
     }
 
     fn gone(&mut self, key: &ObjectKey) {
         self.selectors.remove(key);
+        self.wrong.remove(key);
+        self.last_good.retain_agents(|kept| kept != key);
         self.book.forget_agent(key);
         self.conditions.gone(key);
     }
@@ -223,6 +242,18 @@ impl Kind for Agents {
         for key in gone {
             self.gone(&key);
         }
+        self.last_good.retain_agents(|key| seen.contains(key));
+    }
+
+    fn earlier(&mut self, all: &[AgentFacts]) -> Option<Vec<AgentFacts>> {
+        if std::mem::replace(&mut self.replayed, true) {
+            return None;
+        }
+        let good = |facts: &AgentFacts| self.last_good.agent(&facts.key, self.wrong.get(&facts.key)?);
+        if !all.iter().any(|facts| good(facts).is_some()) {
+            return None;
+        }
+        Some(all.iter().map(|facts| good(facts).unwrap_or_else(|| facts.clone())).collect())
     }
 
     fn input(update: Update<AgentFacts, ObjectKey>) -> Input {

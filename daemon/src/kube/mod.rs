@@ -29,9 +29,12 @@ mod kind;
 mod kinds;
 mod lane;
 mod lease;
+pub mod renewal;
 mod services;
 mod slots;
 mod stream;
+mod token;
+mod trouble;
 pub mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +52,7 @@ pub use access::{Access, AccessError, Credentials};
 pub use counters::Counters;
 pub use tuning::Tuning;
 
+use crate::last_good::LastGood;
 use book::Book;
 use conditions::{ConditionWriter, Conditions};
 use follow::{Follower, Ground};
@@ -76,6 +80,8 @@ pub struct KubeConfig {
     pub control_endpoint: Option<String>,
     pub access: Access,
     pub tuning: Tuning,
+    /// What objects said when they were last right.
+    pub last_good: LastGood,
 }
 
 /// The engine's hands on the cluster. Dropping it ends everything at once;
@@ -111,7 +117,8 @@ pub async fn start(config: KubeConfig, inputs: mpsc::Sender<Input>) -> Result<Ku
         lane: leases,
         inputs: inputs.clone(),
         tuning: config.tuning.clone(),
-        state: lease::Known::default(),
+        memory: Default::default(),
+        trouble: trouble::Trouble::default(),
     };
     writers.spawn(writer.run(orders));
     let (slots, wishes) = mpsc::channel(SLOT_WISHES);
@@ -123,12 +130,21 @@ pub async fn start(config: KubeConfig, inputs: mpsc::Sender<Input>) -> Result<Ku
     };
     writers.spawn(slot_writer.run(wishes));
     let (events, queue) = mpsc::channel(EVENTS);
-    let recorder = events::Events { node: config.node.clone(), book: book.clone(), lane: writes.clone() };
+    let recorder = events::Events {
+        node: config.node.clone(),
+        book: book.clone(),
+        lane: writes.clone(),
+        troubles: events::Troubles::default(),
+        stands: config.tuning.trouble_stands,
+    };
     writers.spawn(recorder.run(queue));
 
     let ground = Ground { lane: watches, inputs, tuning: config.tuning.clone() };
     let problems = Problems::default();
-    let (followers, relists) = follow_all(&config, &ground, &book, writes, &problems);
+    let renewal =
+        renewal::Renewal { node: config.node.clone(), lane: writes.clone(), tuning: config.tuning.clone() };
+    let (mut followers, relists) = follow_all(&config, &ground, &book, writes, &problems);
+    followers.spawn(renewal.run());
     Ok(KubeHandle { lease, slots, events, relists, counters, problems, _followers: followers, writers })
 }
 
@@ -149,16 +165,22 @@ fn follow_all(
     follow(&mut tasks, ground, &relists, || kinds::Nodes);
     let at = namespace.clone();
     follow(&mut tasks, ground, &relists, move || kinds::Leases { namespace: at.clone() });
-    let (at, said) = (namespace.clone(), problems.clone());
-    let groups =
-        move || kinds::Groups { namespace: at.clone(), good: BTreeMap::new(), problems: said.clone() };
-    follow(&mut tasks, ground, &relists, groups);
-    let seen_agents = book.clone();
+    tasks.spawn(config.last_good.clone().write_changes());
+    let (at, said, last_good) = (namespace.clone(), problems.clone(), config.last_good.clone());
+    follow(&mut tasks, ground, &relists, move || kinds::Groups {
+        namespace: at.clone(),
+        last_good: last_good.clone(),
+        problems: said.clone(),
+    });
+    let (seen_agents, last_good) = (book.clone(), config.last_good.clone());
     follow(&mut tasks, ground, &relists, move || kinds::Agents {
         namespace: namespace.clone(),
         book: seen_agents.clone(),
         conditions: Conditions(sightings.clone()),
         selectors: BTreeMap::new(),
+        last_good: last_good.clone(),
+        wrong: BTreeMap::new(),
+        replayed: false,
     });
 
     let (needs, needed) = watch::channel(None);
@@ -221,6 +243,13 @@ impl KubeHandle {
         }
     }
 
+    /// Resolves when the task that writes the Lease has ended, whatever ended it. The
+    /// node could only fence itself from then on. Drop it before [`Self::finish`].
+    pub fn lease_writer_gone(&self) -> impl Future<Output = ()> + 'static {
+        let orders = self.lease.clone();
+        async move { orders.closed().await }
+    }
+
     /// Answered with `Input::LeaseDeleted`.
     pub fn delete_lease(&self) {
         if self.lease.try_send(lease::Order::Delete).is_err() {
@@ -230,7 +259,15 @@ impl KubeHandle {
 
     /// Without room it is dropped: the engine asks again while its slot is missing.
     pub fn write_slot(&self, service: ObjectKey, vip: Vip, interface: IfName) {
-        if self.slots.try_send(slots::Wish { service, vip, interface }).is_err() {
+        self.change_slot(slots::Wish { service, vip, change: slots::Change::Claim(interface) });
+    }
+
+    pub fn clear_slot(&self, service: ObjectKey, vip: Vip, node: NodeName) {
+        self.change_slot(slots::Wish { service, vip, change: slots::Change::Clear(node) });
+    }
+
+    fn change_slot(&self, wish: slots::Wish) {
+        if self.slots.try_send(wish).is_err() {
             self.counters.slot_drops.add();
         }
     }

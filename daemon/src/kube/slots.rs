@@ -39,7 +39,16 @@ const TRIES: usize = 5;
 pub(crate) struct Wish {
     pub(crate) service: ObjectKey,
     pub(crate) vip: Vip,
-    pub(crate) interface: IfName,
+    pub(crate) change: Change,
+}
+
+/// What is to be said of one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// We announce it there.
+    Claim(IfName),
+    /// That node does not announce it any more.
+    Clear(NodeName),
 }
 
 pub(crate) struct Slots {
@@ -49,7 +58,7 @@ pub(crate) struct Slots {
     pub(crate) lane: Arc<Lane>,
 }
 
-type Wanted = BTreeMap<Vip, Slot>;
+type Wanted = BTreeMap<Vip, Change>;
 
 impl Slots {
     /// Until the queue is closed and everything in it was tried.
@@ -78,9 +87,8 @@ impl Slots {
                 wish = wishes.recv(), if open => {
                     let mut next = wish;
                     open = next.is_some();
-                    while let Some(Wish { service, vip, interface }) = next.take() {
-                        let slot = Slot { node: self.node.clone(), interface };
-                        waiting.entry(service).or_default().insert(vip, slot);
+                    while let Some(Wish { service, vip, change }) = next.take() {
+                        waiting.entry(service).or_default().insert(vip, change);
                         next = wishes.try_recv().ok();
                     }
                 }
@@ -109,7 +117,7 @@ impl Slots {
                     }
                 },
             };
-            let Some(patch) = patch(&entry, wanted) else { return };
+            let Some(patch) = patch(&entry, &self.node, wanted) else { return };
             match self.send(key, patch).await {
                 Ok(()) => {
                     counters.slots_written.add();
@@ -149,16 +157,33 @@ struct Listed {
 }
 
 /// What to change, if anything.
-fn patch(entry: &Entry, wanted: &Wanted) -> Option<Value> {
+fn patch(entry: &Entry, node: &NodeName, wanted: &Wanted) -> Option<Value> {
     let mut annotations = Map::new();
     for family in [Family::V4, Family::V6] {
-        if !wanted.keys().any(|v| v.family() == family) {
+        let of_family = || wanted.iter().filter(|(vip, _)| vip.family() == family);
+        if of_family().next().is_none() {
             continue;
         }
         let now = entry.announcing(family);
-        let merged = slots::merge(now, family, wanted);
-        if merged != now {
-            annotations.insert(names::announcing(family).to_owned(), merged.into());
+        let claims = of_family().filter_map(|(vip, change)| match change {
+            Change::Claim(interface) => {
+                Some((*vip, Slot { node: node.clone(), interface: interface.clone() }))
+            }
+            Change::Clear(_) => None,
+        });
+        let mut text = now.to_owned();
+        let claims: BTreeMap<Vip, Slot> = claims.collect();
+        if !claims.is_empty() {
+            text = slots::merge(&text, family, &claims);
+        }
+        for (vip, change) in of_family() {
+            if let Change::Clear(node) = change {
+                text = slots::without(&text, *vip, node).unwrap_or(text);
+            }
+        }
+        if text != now {
+            let value = if text.is_empty() { Value::Null } else { text.into() };
+            annotations.insert(names::announcing(family).to_owned(), value);
         }
     }
     let version = &*entry.version;

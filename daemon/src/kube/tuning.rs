@@ -25,6 +25,13 @@ pub struct Tuning {
     /// Conditions are the same from every node: each waits up to this long for another
     /// to write them.
     pub condition_delay: Duration,
+    /// A trouble that is told within this time after the first listing may have stood since
+    /// before the daemon started: what an earlier process said of it is enough.
+    pub trouble_stands: Duration,
+    /// The next token is asked for when so much of this one's time is over, in percent.
+    pub token_share: u8,
+    /// How often it is looked at. An administrator's new one is used at once all the same.
+    pub token_look: Duration,
 }
 
 impl Default for Tuning {
@@ -39,6 +46,9 @@ impl Default for Tuning {
             backoff_most: Duration::from_secs(5),
             endpoints_wait: Duration::from_secs(3),
             condition_delay: Duration::from_secs(5),
+            trouble_stands: Duration::from_secs(60),
+            token_share: 80,
+            token_look: Duration::from_secs(60),
         }
     }
 }

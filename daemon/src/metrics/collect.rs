@@ -169,7 +169,7 @@ fn node(out: &mut Out<'_>, picture: &Snapshot) -> fmt::Result {
     out.gauge("lbnodeagent_synced", "1 once everything was listed and may be acted on", synced)?;
     let now = match picture.standing {
         Standing::NotSelected => "unselected",
-        Standing::Configured => "selected",
+        Standing::Configured | Standing::Defaults => "selected",
         Standing::Rejected(_) => "rejected",
     };
     let states = ["selected", "unselected", "rejected"];
@@ -220,6 +220,18 @@ fn adapters(out: &mut Out<'_>, picture: &Snapshot, reading: &Reading) -> fmt::Re
         reading.kube.errors(),
     )?;
     let kube = &reading.kube;
+    if let Some((expires, lifetime)) = kube.credentials.get() {
+        out.gauge(
+            "credentials_expiry_timestamp_seconds",
+            "When the credentials for the API server end, in seconds since 1970",
+            usize::try_from(expires).unwrap_or_default(),
+        )?;
+        out.gauge(
+            "credentials_lifetime_seconds",
+            "How long these credentials last in all",
+            usize::try_from(lifetime).unwrap_or_default(),
+        )?;
+    }
     let drops = [
         ("lease", kube.lease_drops.get()),
         ("slot", kube.slot_drops.get()),

@@ -7,6 +7,7 @@ use purelb_core::facts::PoolType;
 use purelb_core::ids::{IfName, ObjectKey};
 use purelb_core::reason::Reason;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
+use purelb_core::table::Table;
 use purelb_core::{Engine, InstanceId, Mono, NodeName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,14 +22,15 @@ fn mk_picture() -> Snapshot {
     let config = EngineConfig::new(NodeName::new("a").unwrap(), InstanceId::new("one").unwrap());
     let mut picture = Engine::new(config).snapshot(Mono::ZERO);
     picture.counters.renewals = 7;
-    picture.candidates.insert("192.0.2.0/24".parse().unwrap(), 3);
-    picture.vips.push(VipView {
+    Arc::make_mut(&mut picture.candidates).insert("192.0.2.0/24".parse().unwrap(), 3);
+    picture.vips.set(VipView {
         vip: "192.0.2.9".parse().unwrap(),
         group: None,
         pool: PoolType::Local,
         services: vec![ObjectKey::of("default", "web").unwrap()],
         reason: Reason::Announcing { interface: IfName::new("eth0").unwrap() },
         winner: None,
+        slot: None,
         on_interface: Some(IfName::new("eth0").unwrap()),
         announced: true,
     });
@@ -126,11 +128,28 @@ async fn series_come_and_go_with_their_objects() {
     assert!(before.contains("purelb_election_candidates{subnet=\"192.0.2.0/24\"} 3"), "{before}");
     assert!(before.contains("purelb_lbnodeagent_selector_state{state=\"unselected\"} 1"), "{before}");
     let mut picture = mk_picture();
-    picture.vips.clear();
-    picture.candidates.clear();
+    picture.vips = Table::default();
+    picture.candidates = Arc::default();
     rig.pictures.send_replace(Arc::new(picture));
     let after = text(&rig);
     assert!(!after.contains("192.0.2"), "{after}");
+}
+
+/// What the alert reckons with: when they end, and the whole of their time.
+#[tokio::test]
+async fn the_end_of_the_credentials_is_told_as_it_is() {
+    let rig = mk_rig();
+    assert!(!text(&rig).contains("purelb_credentials"), "they do not say: no series");
+    rig.reading.kube.credentials.set(1_900_000_000, 31_536_000);
+    let told = text(&rig);
+    for line in [
+        "purelb_credentials_expiry_timestamp_seconds 1900000000",
+        "purelb_credentials_lifetime_seconds 31536000",
+    ] {
+        assert!(told.lines().any(|l| l == line), "{line} is missing in\n{told}");
+    }
+    rig.reading.kube.credentials.set(0, 0);
+    assert!(!text(&rig).contains("purelb_credentials"), "gone with a token that says nothing");
 }
 
 fn mk_member(name: &str) -> MemberView {
@@ -139,8 +158,11 @@ fn mk_member(name: &str) -> MemberView {
         live: true,
         expires: None,
         draining: false,
+        excluded: false,
+        rank: purelb_core::rank::Rank::First,
         out_of_service: false,
         announced: None,
+        declined: Default::default(),
         subnets: ["192.0.2.0/24".parse().unwrap()].into(),
         control_endpoint: None,
     }
@@ -157,8 +179,10 @@ async fn an_address_is_spoken_of_by_who_has_or_won_it() {
     let rig = mk_rig();
     let show = |change: &dyn Fn(&mut VipView)| {
         let mut picture = mk_picture();
-        picture.members = vec![mk_member("b"), mk_member("a")];
-        change(&mut picture.vips[0]);
+        picture.members = [mk_member("b"), mk_member("a")].into_iter().collect();
+        let mut view = picture.vips.iter().next().unwrap().clone();
+        change(&mut view);
+        picture.vips.set(view);
         rig.pictures.send_replace(Arc::new(picture));
         let text = text(&rig);
         (series(&text, "vip_in_kernel"), series(&text, "vip_announced"))
@@ -182,11 +206,13 @@ async fn an_address_is_spoken_of_by_who_has_or_won_it() {
     assert_eq!(show(&elsewhere), (vec![], vec![]), "not expected here");
 
     let mut picture = mk_picture();
-    picture.members = vec![mk_member("0"), mk_member("a")];
-    (picture.vips[0].on_interface, picture.vips[0].reason) = (None, Reason::NoEligibleNode);
+    picture.members = [mk_member("0"), mk_member("a")].into_iter().collect();
+    let mut view = picture.vips.iter().next().unwrap().clone();
+    (view.on_interface, view.reason) = (None, Reason::NoEligibleNode);
+    picture.vips.set(view);
     rig.pictures.send_replace(Arc::new(picture.clone()));
     assert!(series(&text(&rig), "vip_in_kernel").is_empty(), "one of many is enough");
-    picture.vips.clear();
+    picture.vips = Table::default();
     rig.pictures.send_replace(Arc::new(picture));
     assert!(!text(&rig).contains("192.0.2.9"), "gone with its Service");
 }
@@ -260,8 +286,10 @@ async fn the_server_answers_one_path_and_moves_with_the_configuration() {
     let mut config = Config::default();
     config.metrics.listen = first;
     let (change, current) = watch::channel(Arc::new(config.clone()));
-    let task =
-        tokio::spawn(serve(Running { handle: rig.handle.clone(), config: current }, rig.reading.clone()));
+    let task = tokio::spawn(serve(
+        Running { handle: rig.handle.clone(), config: current, kube: Arc::default() },
+        rig.reading.clone(),
+    ));
     let found = ask(first, "GET /metrics").await;
     assert!(found.starts_with("HTTP/1.1 200") && found.contains("purelb_garp_sent_total 3"), "{found}");
     assert!(ask(first, "GET /").await.starts_with("HTTP/1.1 404"));
@@ -269,16 +297,22 @@ async fn the_server_answers_one_path_and_moves_with_the_configuration() {
     config.metrics.listen = second;
     change.send_replace(Arc::new(config.clone()));
     assert!(ask(second, "GET /metrics").await.starts_with("HTTP/1.1 200"));
-    assert!(TcpStream::connect(first).await.is_err(), "the old address is left");
+    left(first).await;
     config.metrics.enabled = false;
     change.send_replace(Arc::new(config));
-    let off = async {
-        while TcpStream::connect(second).await.is_ok() {
+    left(second).await;
+    task.abort();
+}
+
+/// Waits until nobody listens there. A closed socket may listen for a moment longer: in a process
+/// that another test has just forked, until that one runs its program.
+async fn left(address: SocketAddr) {
+    let closed = async {
+        while TcpStream::connect(address).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), off).await.expect("it stops listening");
-    task.abort();
+    tokio::time::timeout(Duration::from_secs(5), closed).await.expect("it stops listening");
 }
 
 /// A key pair and certificate for 127.0.0.1, in files.
@@ -330,7 +364,7 @@ async fn over_tls_for_those_who_may_and_with_certificates_as_they_come() {
     config.check().unwrap();
     let address = config.metrics.listen;
     let (change, current) = watch::channel(Arc::new(config.clone()));
-    let running = Running { handle: rig.handle.clone(), config: current };
+    let running = Running { handle: rig.handle.clone(), config: current, kube: Arc::default() };
     let task = tokio::spawn(serve(running, rig.reading.clone()));
     let answer = ask_tls(address, &first, None).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("purelb_garp_sent_total"), "{answer}");

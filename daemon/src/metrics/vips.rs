@@ -66,6 +66,7 @@ fn concerns(picture: &Snapshot, view: &VipView, speaks: bool) -> bool {
                 | Reason::ApplyFailed { .. }
                 | Reason::Duplicate { .. }
                 | Reason::ForeignAddress { .. }
+                | Reason::HidesOwnNetwork { .. }
         ),
     }
 }

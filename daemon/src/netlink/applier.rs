@@ -7,9 +7,15 @@
 //! address that is there without our mark is neither replaced nor removed. An address
 //! that is not there is added with `NLM_F_EXCL`: should an operator's appear in between,
 //! the kernel refuses ours instead of handing us theirs.
+//!
+//! **Never past the fence (R3).** The engine says until when an address may live. How many
+//! whole seconds that is, is counted when the datagram is made, however long the change
+//! waited before; with none left it is not sent. Where the kernel itself was slow to get
+//! to it, the lifetime is given once more.
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use netlink_packet_route::address::{
@@ -17,17 +23,19 @@ use netlink_packet_route::address::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
+use purelb_core::Mono;
 use purelb_core::ids::{IfIndex, IfName};
-use purelb_core::io::{AddressSpec, Input, Op};
+use purelb_core::io::{AddressSpec, Input, Lifetimes, Op};
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use thiserror::Error;
 
-use super::client::{Client, ClientError};
+use super::client::{Client, ClientError, Dump};
 use super::marks::{MARK, Marks};
 use super::raw::Request;
 use super::record::Key;
 use super::view::{self, Known, View};
 use super::{dummy, secondaries};
+use crate::clock;
 
 /// The kernel's word for "for ever".
 const INFINITE: u32 = u32::MAX;
@@ -44,8 +52,13 @@ pub enum ApplyError {
     Appeared { index: IfIndex, net: IpNet },
     #[error("{net}: interface {} has it as /{there}; that has to go first", index.0)]
     OtherPrefix { index: IfIndex, net: IpNet, there: u8 },
-    #[error("{net}: a valid lifetime of 0 s would end it before it begins")]
+    #[error("{net}: the lifetime it may have is over: it would end before it begins")]
     NoLifetime { net: IpNet },
+    #[error(
+        "{net} on interface {}: the kernel was busy for {took:?}, so that its lifetime may end late; it is given anew",
+        index.0
+    )]
+    HeldUp { index: IfIndex, net: IpNet, took: Duration },
     #[error("{net}: there is no interface {} any more", index.0)]
     NoInterface { index: IfIndex, net: IpNet },
     #[error("{net}: IPv6 is disabled on interface {}: set net.ipv6.conf.NAME.disable_ipv6 = 0", index.0)]
@@ -108,18 +121,22 @@ impl Applier {
         results
     }
 
-    pub(crate) fn addresses(&mut self) -> Result<Vec<super::parse::Address>, ClientError> {
+    pub(crate) fn addresses(&mut self) -> Result<Dump<Vec<super::parse::Address>>, ClientError> {
         view::addresses(&mut self.client, None)
     }
 
     fn change_addresses(&mut self, ops: &[Op]) -> Vec<Result<(), ApplyError>> {
         let only = one_interface(ops);
         let mut view = match view::addresses(&mut self.client, only) {
-            Ok(addresses) => {
-                if let Err(error) = self.marks.settle(&addresses, only, &[]) {
+            Ok(shown) => {
+                // What a disturbed dump leaves out may still be there, and would no longer
+                // be ours (R4): a record is settled by a whole one only.
+                if shown.whole
+                    && let Err(error) = self.marks.settle(&shown.found, only, &[])
+                {
                     tracing::warn!(%error, "the record of our addresses could not be written");
                 }
-                View::new(&addresses, &self.marks)
+                View::new(&shown, &self.marks)
             }
             Err(error) => {
                 let text = error.to_string();
@@ -137,20 +154,55 @@ impl Applier {
             self.refuse_unrecorded(ops, &mut plans, &mut requests, &error);
         }
         let mut answers = self.client.transact(requests).into_iter();
+        let mut late = Vec::new();
         let mut numbered: Vec<(usize, Result<(), ApplyError>)> = plans
             .into_iter()
             .map(|(at, plan)| match plan {
                 Plan::Done(result) => (at, result),
                 Plan::Send { requests } => {
                     let last = answers.by_ref().take(requests).last();
+                    if let (Some(Err(ClientError::HeldUp(_))), Op::Put(spec)) = (&last, &ops[at]) {
+                        late.push(spec.clone());
+                    }
                     (at, result_of(&ops[at], last.unwrap_or(Err(ClientError::AnswerLost))))
                 }
             })
             .collect();
+        let mended = self.shorten(late);
+        for (at, result) in &mut numbered {
+            if matches!(result, Err(ApplyError::HeldUp { .. }))
+                && target(&ops[*at]).is_some_and(|k| mended.contains(&k))
+            {
+                *result = Ok(());
+            }
+        }
         numbered.sort_unstable_by_key(|(at, _)| *at);
         let results: Vec<_> = numbered.into_iter().map(|(_, result)| result).collect();
         self.settle(ops, &results, only, &added);
         results
+    }
+
+    /// The kernel got to these late, and counted their lifetimes from then: they are given
+    /// what is left now, or nothing. Returns those that live as they should by now.
+    fn shorten(&mut self, late: Vec<AddressSpec>) -> Vec<Key> {
+        if late.is_empty() {
+            return Vec::new();
+        }
+        tracing::warn!(addresses = late.len(), "the kernel was busy: lifetimes are given anew");
+        let again = |spec: &AddressSpec| Request::timed(spec.clone(), put_request, NLM_F_REPLACE);
+        let answers = self.client.transact(late.iter().map(again).collect());
+        let (mut mended, mut over) = (Vec::new(), Vec::new());
+        for (spec, answer) in late.iter().zip(answers) {
+            match answer {
+                Ok(()) => mended.push((spec.index, spec.net)),
+                Err(ClientError::TooLate) => over.push(delete_request(spec.index, spec.net)),
+                Err(_) => {}
+            }
+        }
+        for error in self.client.transact(over).into_iter().filter_map(Result::err) {
+            tracing::warn!(%error, "an address whose time is over");
+        }
+        mended
     }
 
     /// What cannot be recorded cannot be told from an operator's address later: none of
@@ -184,9 +236,15 @@ impl Applier {
         let failed = ops.iter().zip(results).filter(|(_, result)| result.is_err());
         let refused: Vec<Key> =
             failed.filter_map(|(op, _)| target(op).filter(|key| added.contains(key))).collect();
-        let settled = view::addresses(&mut self.client, only)
-            .map_err(io::Error::other)
-            .and_then(|now| self.marks.settle(&now, only, &refused));
+        // After a disturbed dump entries stay pending, which is ours as well; the next batch
+        // settles them.
+        let settled = view::addresses(&mut self.client, only).map_err(io::Error::other).and_then(|now| {
+            if now.whole {
+                self.marks.settle(&now.found, only, &refused)
+            } else {
+                self.marks.forget(&refused)
+            }
+        });
         if let Err(error) = settled {
             tracing::warn!(%error, "the record of our addresses is not complete");
         }
@@ -248,6 +306,8 @@ fn plan_remove(
     requests: &mut Vec<Request>,
 ) -> Result<(), ApplyError> {
     match view.exact(index, net) {
+        // Not seen, while not everything was seen. The next try looks again.
+        None if view.has_gaps() => Err(ApplyError::Look("addresses changed all the while".to_owned())),
         // Gone already: that is what was asked for.
         None => Ok(()),
         Some(known) if !known.ours => Err(ApplyError::Foreign { index, net }),
@@ -266,7 +326,7 @@ fn plan_put(
     added: &mut Vec<Key>,
 ) -> Result<(), ApplyError> {
     let AddressSpec { index, net, .. } = *spec;
-    if spec.valid == Some(0) {
+    if spec.lifetimes(clock::now()).is_none() {
         return Err(ApplyError::NoLifetime { net });
     }
     let same = view.same_address(index, net);
@@ -293,7 +353,7 @@ fn plan_put(
     if flags & NLM_F_EXCL != 0 {
         added.push((index, net));
     }
-    requests.push(Request::new(RouteNetlinkMessage::NewAddress(put_message(spec)), flags));
+    requests.push(Request::timed(spec.clone(), put_request, flags));
     view.put(
         index,
         net,
@@ -316,12 +376,16 @@ fn result_of(op: &Op, answer: Result<(), ClientError>) -> Result<(), ApplyError>
         _ => None,
     };
     match (op, errno) {
+        _ if matches!(error, ClientError::TooLate) => Err(ApplyError::NoLifetime { net }),
         (Op::Remove { .. }, Some(Errno::EADDRNOTAVAIL | Errno::ENODEV)) => Ok(()),
         (_, Some(Errno::EPERM)) => Err(ApplyError::NotPermitted),
         (Op::Put(_), Some(Errno::EEXIST)) => Err(ApplyError::Appeared { index, net }),
         (Op::Put(_), Some(Errno::ENODEV)) => Err(ApplyError::NoInterface { index, net }),
         (Op::Put(_), Some(Errno::EACCES)) => Err(ApplyError::NoIpv6 { index, net }),
-        _ => Err(ApplyError::Address { index, net, error }),
+        _ => match error {
+            ClientError::HeldUp(took) => Err(ApplyError::HeldUp { index, net, took }),
+            error => Err(ApplyError::Address { index, net, error }),
+        },
     }
 }
 
@@ -342,19 +406,22 @@ fn delete_request(index: IfIndex, net: IpNet) -> Request {
     Request::new(RouteNetlinkMessage::DelAddress(address_message(index, net)), 0)
 }
 
-fn put_message(spec: &AddressSpec) -> AddressMessage {
+/// Made when it is sent: until then nobody knows how many seconds are left.
+fn put_request(spec: &AddressSpec, now: Mono) -> Option<RouteNetlinkMessage> {
+    spec.lifetimes(now).map(|lifetimes| RouteNetlinkMessage::NewAddress(put_message(spec, lifetimes)))
+}
+
+fn put_message(spec: &AddressSpec, lifetimes: Lifetimes) -> AddressMessage {
     let mut message = address_message(spec.index, spec.net);
-    let valid = spec.valid.unwrap_or(INFINITE);
-    let mut lifetimes = CacheInfo::default();
-    lifetimes.ifa_valid = valid;
-    // The kernel refuses an address that is to be preferred longer than it is valid.
-    lifetimes.ifa_preferred = spec.preferred.unwrap_or(INFINITE).min(valid);
+    let mut cache = CacheInfo::default();
+    cache.ifa_valid = lifetimes.valid.unwrap_or(INFINITE);
+    cache.ifa_preferred = lifetimes.preferred.unwrap_or(INFINITE);
     let mut flags = AddressFlags::empty();
     flags.set(AddressFlags::Noprefixroute, spec.no_prefix_route);
     flags.set(AddressFlags::Nodad, spec.no_dad && spec.net.addr().is_ipv6());
     message.header.flags = AddressHeaderFlags::from_bits_truncate((flags.bits() & 0xff) as u8);
     message.attributes.extend([
-        AddressAttribute::CacheInfo(lifetimes),
+        AddressAttribute::CacheInfo(cache),
         AddressAttribute::Flags(flags),
         AddressAttribute::Protocol(AddressProtocol::Other(MARK)),
     ]);

@@ -12,8 +12,9 @@ use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR};
 use thiserror::Error;
 
-use super::raw::{self, Message, Refused, Request};
+use super::raw::{self, Message, Payload, Refused, Request};
 use super::socket::{READ_BUFFER, Read, Socket};
+use crate::clock;
 
 /// Requests per datagram: their answers (some 800 bytes each as the kernel counts
 /// them) must fit the receive buffer, or they are lost.
@@ -22,8 +23,31 @@ const RECEIVE_BUFFER: usize = 1024 * 1024;
 /// An answer is there at once; this only keeps a kernel that never answers from
 /// holding us for ever.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// A dump that the kernel says was disturbed is taken again, so often.
-const DUMP_TRIES: u32 = 8;
+/// The kernel counts a lifetime from when it gets to the request, which waits while
+/// another process holds the kernel's configuration lock. What took longer than this
+/// would outlive what it was given, and is said to have been held up.
+const HELD_UP: Duration = Duration::from_millis(250);
+
+/// How often a dump that the kernel says was disturbed is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tries(u32);
+
+impl Tries {
+    /// Until it is whole, within reason: somebody may change addresses without end.
+    pub(crate) const SEVERAL: Self = Self(8);
+    /// A walk over routes goes by their keys: what changes elsewhere in the table does not
+    /// hide a route from it, and a table that always changes would be walked for ever.
+    pub(crate) const ONE: Self = Self(1);
+}
+
+/// What a dump brought.
+#[derive(Debug)]
+pub(crate) struct Dump<T> {
+    pub(crate) found: T,
+    /// False: something changed while it was taken, each time, and some of what is there
+    /// may be missing. Nothing may be concluded from an absence.
+    pub(crate) whole: bool,
+}
 
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -33,6 +57,10 @@ pub enum ClientError {
     Refused(#[from] Refused),
     #[error("the kernel's answer was lost; the state is compared and the change tried again")]
     AnswerLost,
+    #[error("it came too late to be sent")]
+    TooLate,
+    #[error("the kernel took {0:?} to get to it")]
+    HeldUp(Duration),
 }
 
 #[derive(Debug)]
@@ -57,34 +85,40 @@ impl Client {
         while requests.peek().is_some() {
             let first = self.seq.wrapping_add(1);
             let mut datagram = Vec::new();
-            let mut count = 0;
+            let mut answers = Vec::new();
+            let mut timed = Vec::new();
+            let sent = clock::now();
             for mut request in requests.by_ref().take(PIPELINE) {
                 self.seq = self.seq.wrapping_add(1);
                 request.flags |= NLM_F_ACK;
-                request.encode(self.seq, &mut datagram);
-                count += 1;
+                timed.push(request.is_timed());
+                let made = request.encode(sent, self.seq, &mut datagram);
+                answers.push((!made).then_some(Err(ClientError::TooLate)));
             }
-            results.extend(self.send_and_collect(&datagram, first, count));
+            let answers = self.send_and_collect(&datagram, first, answers);
+            let took = clock::now().since(sent);
+            results.extend(answers.into_iter().zip(timed).map(|(answer, timed)| match answer {
+                Ok(()) if timed && took > HELD_UP => Err(ClientError::HeldUp(took)),
+                other => other,
+            }));
         }
         results
     }
 
+    /// One answer for each place that has none yet.
     fn send_and_collect(
         &mut self,
         datagram: &[u8],
         first: u32,
-        count: usize,
+        mut answers: Vec<Option<Result<(), ClientError>>>,
     ) -> Vec<Result<(), ClientError>> {
-        let mut answers: Vec<Option<Result<(), ClientError>>> = Vec::new();
-        answers.resize_with(count, || None);
-        if let Err(error) = self.socket.send(datagram) {
-            let text = error.to_string();
-            return answers
-                .into_iter()
-                .map(|_| Err(ClientError::Io(io::Error::new(error.kind(), text.clone()))))
-                .collect();
+        let mut missing = answers.iter().filter(|a| a.is_none()).count();
+        if missing > 0
+            && let Err(error) = self.socket.send(datagram)
+        {
+            let failed = || ClientError::Io(io::Error::new(error.kind(), error.to_string()));
+            return answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(failed()))).collect();
         }
-        let mut missing = count;
         while missing > 0 {
             // After an overrun the answers that did arrive are still read; what never
             // comes ends with the timeout.
@@ -114,29 +148,33 @@ impl Client {
         self.transact(vec![Request::new(message, flags)]).pop().unwrap_or(Err(ClientError::AnswerLost))
     }
 
-    /// Everything of one kind. `take` may be called again from the start: `fresh`
-    /// makes what it fills.
-    pub(crate) fn dump<T>(
+    /// Everything of one kind, gathered by `take`. What the kernel says was disturbed is
+    /// asked for again, and what the tries before showed is kept: each may have left
+    /// something out, and none shows what was never there.
+    pub(crate) fn dump<T: Default>(
         &mut self,
-        request: &RouteNetlinkMessage,
-        fresh: impl Fn() -> T,
+        request: &Payload,
+        tries: Tries,
         mut take: impl FnMut(&mut T, &Message<'_>),
-    ) -> Result<T, ClientError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let mut found = fresh();
-            let clean = self.ask(request, NLM_F_DUMP, |message| take(&mut found, message))?;
-            if clean || tries == DUMP_TRIES {
-                return Ok(found);
+    ) -> Result<Dump<T>, ClientError> {
+        let mut gathered = T::default();
+        for _ in 0..tries.0 {
+            let mut found = T::default();
+            let whole = self.ask(request, NLM_F_DUMP, |message| {
+                take(&mut found, message);
+                take(&mut gathered, message);
+            })?;
+            if whole {
+                return Ok(Dump { found, whole });
             }
         }
+        Ok(Dump { found: gathered, whole: false })
     }
 
     /// One object, or `None` if the kernel has no such.
     pub(crate) fn get<T>(
         &mut self,
-        request: &RouteNetlinkMessage,
+        request: &Payload,
         mut read: impl FnMut(&Message<'_>) -> Option<T>,
     ) -> Result<Option<T>, ClientError> {
         let mut found = None;
@@ -152,13 +190,14 @@ impl Client {
     /// Asks, and reads until the end of the answer. `false`: it was disturbed.
     fn ask(
         &mut self,
-        request: &RouteNetlinkMessage,
+        request: &Payload,
         flags: u16,
         mut take: impl FnMut(&Message<'_>),
     ) -> Result<bool, ClientError> {
         self.seq = self.seq.wrapping_add(1);
         let mut datagram = Vec::new();
-        Request::new(request.clone(), flags).encode(self.seq, &mut datagram);
+        // Not timed, so never too late.
+        let _ = Request::new(request.clone(), flags).encode(clock::now(), self.seq, &mut datagram);
         self.socket.send(&datagram)?;
         let mut clean = true;
         loop {
@@ -184,3 +223,6 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

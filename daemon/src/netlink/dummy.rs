@@ -46,7 +46,7 @@ pub(crate) fn remove(client: &mut Client, name: &IfName) -> Result<(), ApplyErro
     let Some(link) = find(client, name).map_err(fail)? else {
         return Ok(());
     };
-    if link.alias.as_deref() != Some(ALIAS) {
+    if !link.facts.ours {
         tracing::debug!(interface = %name, "not made by purelb: it stays");
         return Ok(());
     }
@@ -66,7 +66,7 @@ fn link_error(name: &IfName, error: ClientError) -> ApplyError {
 }
 
 fn find(client: &mut Client, name: &IfName) -> Result<Option<Link>, ClientError> {
-    let request = RouteNetlinkMessage::GetLink(named(name));
+    let request = RouteNetlinkMessage::GetLink(named(name)).into();
     client.get(&request, |message| match parse::seen(message) {
         Some(Seen::Link(link)) => Some(link),
         _ => None,

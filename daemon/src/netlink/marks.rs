@@ -10,7 +10,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use nix::errno::Errno;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 
-use super::client::{Client, ClientError};
+use super::client::{Client, ClientError, Tries};
 use super::parse::{self, Address, Seen};
 use super::queries;
 use super::record::{Key, Record};
@@ -86,6 +86,14 @@ impl Marks {
         }
     }
 
+    /// These were not added after all.
+    pub(crate) fn forget(&self, refused: &[Key]) -> io::Result<()> {
+        match &self.0 {
+            Kind::Kernel => Ok(()),
+            Kind::Record(record) => record.write().unwrap_or_else(PoisonError::into_inner).forget(refused),
+        }
+    }
+
     /// After a batch; see [`Record::settle`].
     pub(crate) fn settle(
         &self,
@@ -116,16 +124,12 @@ pub enum MarksError {
 /// its length; who does not, to the interface.
 fn kernel_marks_addresses() -> Result<bool, ClientError> {
     let mut client = Client::open()?;
-    let shown = client.dump(
-        &queries::addresses(None),
-        || false,
-        |found, message| {
-            if let Some(Seen::Address(address)) = parse::seen(message) {
-                *found |= address.proto.is_some();
-            }
-        },
-    )?;
-    Ok(shown || knows_attribute(&mut client, IFA_PROTO)?)
+    let shown = client.dump(&queries::addresses(None), Tries::SEVERAL, |found: &mut bool, message| {
+        if let Some(Seen::Address(address)) = parse::seen(message) {
+            *found |= address.proto.is_some();
+        }
+    })?;
+    Ok(shown.found || knows_attribute(&mut client, IFA_PROTO)?)
 }
 
 fn knows_attribute(client: &mut Client, attribute: u16) -> Result<bool, ClientError> {

@@ -5,7 +5,7 @@
 //!            kernel (rtnetlink)
 //!        events, dumps │        ▲ requests, one acknowledgement each
 //!                      ▼        │
-//!                  Monitor   Applier (its own thread, see `worker`)
+//!      RouteReader ─▶ Monitor   Applier (its own thread, see `worker`)
 //!                      │        ▲ │
 //!   Kernel, Link, Address*,     │ │ Applied
 //!   DefaultRoutes      ▼        │ ▼
@@ -32,6 +32,7 @@ mod parse;
 mod queries;
 mod raw;
 mod record;
+mod routes;
 mod secondaries;
 mod socket;
 mod state;

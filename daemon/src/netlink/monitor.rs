@@ -1,8 +1,9 @@
 //! Watches links, addresses and default routes and tells the engine what changed.
 //!
 //! It subscribes first, dumps next, and applies what happened meanwhile: nothing falls
-//! between. All comes through one socket, so that a dump and the events around it stay
-//! in order. Three things lead to a new dump, delivered as one [`Input::Kernel`]:
+//! between. Links and addresses come through one socket, so that a dump and the events
+//! around it stay in order. Default routes are read aside (see `routes`): however long
+//! that takes, links and addresses are not kept waiting. Three things lead to a new dump, delivered as one [`Input::Kernel`]:
 //! - the kernel's buffer overflowed and events are missing (R6);
 //! - somebody asked for it with [`MonitorHandle::resync`];
 //! - a dump failed half way.
@@ -12,35 +13,37 @@
 //! it knows as one [`Input::Kernel`]. Nothing is lost, and the kernel is never kept
 //! waiting by a slow reader.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use nix::errno::Errno;
-use purelb_core::facts::DefaultRoute;
+use purelb_core::ids::IfIndex;
 use purelb_core::io::Input;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR};
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc};
 
-use super::links::LinkTable;
+use super::client::ClientError;
+use super::links::{Link, LinkTable};
 use super::marks::Marks;
 use super::parse::{self, Seen};
 use super::queries;
-use super::raw::{self, Message, Refused, Request};
+use super::raw::{self, Message, Payload, Refused, Request};
+use super::routes::{RouteReader, Routes};
 use super::socket::{READ_BUFFER, Read, Ready, Socket, watch};
 use super::state::State;
+use crate::clock;
 
-const GROUPS: [MulticastGroup; 5] = [
+const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv6Ifaddr,
     MulticastGroup::Ipv4Route,
     MulticastGroup::Ipv6Route,
+    MulticastGroup::Nexthop,
 ];
 /// Events that arrive during a dump are applied after it. More than this is no
 /// different from an overrun.
@@ -48,7 +51,9 @@ const BACKLOG: usize = 16 * 1024;
 /// Pause before a dump that failed is taken again, doubled each time up to the last.
 const RETRY: Duration = Duration::from_millis(10);
 const RETRY_AT_MOST: Duration = Duration::from_secs(1);
-/// Datagrams taken in one go before the default routes are looked at again.
+/// A dump that the kernel says was disturbed is taken again, so often.
+const DUMP_TRIES: u32 = 8;
+/// Datagrams taken in one go before anything else is looked at.
 const READS_PER_TURN: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -77,6 +82,8 @@ pub struct MonitorStats {
     pub overruns: AtomicU64,
     /// Times that the engine's queue was full.
     pub queue_full: AtomicU64,
+    /// Times that the default routes were read.
+    pub route_reads: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -105,7 +112,11 @@ impl MonitorHandle {
 pub struct Monitor {
     socket: Arc<Socket>,
     state: State,
+    /// Absent while it is at work.
+    reader: Option<RouteReader>,
     inputs: mpsc::Sender<Input>,
+    /// Before the default routes are read again, after that failed.
+    route_pause: Duration,
     /// The engine's queue was full: it gets everything at once when there is room.
     behind: bool,
     handle: MonitorHandle,
@@ -139,7 +150,9 @@ impl Monitor {
         Ok(Self {
             socket: Arc::new(socket),
             state: State::new(marks, links.clone()),
+            reader: Some(RouteReader::open()?),
             inputs,
+            route_pause: Duration::ZERO,
             behind: false,
             handle: MonitorHandle { resync: Arc::default(), stats: Arc::default(), links },
             seq: 0,
@@ -155,9 +168,18 @@ impl Monitor {
     /// Runs until nobody receives the inputs any more.
     pub async fn run(mut self) -> Result<(), MonitorError> {
         let ready = watch(self.socket.clone())?;
+        // Nothing is decided before the first picture: that one waits for the routes.
+        while self.state.routes_stale {
+            let read = self.start_reading();
+            self.routes_were_read(read.await);
+        }
         self.full_dump(&ready).await?;
         let inputs = self.inputs.clone();
+        let mut reading = None;
         loop {
+            if self.state.routes_stale && reading.is_none() {
+                reading = Some(Box::pin(self.start_reading()));
+            }
             tokio::select! {
                 () = self.handle.resync.notified() => self.full_dump(&ready).await?,
                 permit = inputs.reserve(), if self.behind => match permit {
@@ -174,9 +196,49 @@ impl Monitor {
                         guard.clear_ready();
                     }
                 }
+                read = async { reading.as_mut().expect("checked before").await }, if reading.is_some() => {
+                    reading = None;
+                    self.routes_were_read(read);
+                }
             }
-            if self.state.routes_stale {
-                self.refresh_routes(&ready).await?;
+        }
+    }
+
+    /// Reads the default routes on a thread of their own. What happens to them from now on
+    /// makes them stale again.
+    fn start_reading(&mut self) -> impl Future<Output = RoutesRead> + use<> {
+        self.state.routes_stale = false;
+        self.handle.stats.route_reads.fetch_add(1, Ordering::Relaxed);
+        let reader = self.reader.take().map_or_else(RouteReader::open, Ok);
+        let pause = self.route_pause;
+        async move {
+            tokio::time::sleep(pause).await;
+            let work = tokio::task::spawn_blocking(move || match reader {
+                Ok(mut reader) => {
+                    let result = reader.read();
+                    RoutesRead { reader: Some(reader), result: Some(result) }
+                }
+                Err(error) => RoutesRead { reader: None, result: Some(Err(error.into())) },
+            });
+            work.await.unwrap_or_default()
+        }
+    }
+
+    fn routes_were_read(&mut self, read: RoutesRead) {
+        self.reader = read.reader;
+        match read.result {
+            Some(Ok(routes)) => {
+                self.route_pause = Duration::ZERO;
+                let change = self.state.set_routes(routes);
+                change.into_iter().for_each(|input| self.send(input));
+            }
+            failed => {
+                let error = failed.and_then(Result::err).map_or_else(String::new, |e| e.to_string());
+                if self.route_pause.is_zero() {
+                    tracing::warn!(%error, "default routes could not be read: tried again until they are");
+                }
+                self.route_pause = (self.route_pause * 2).clamp(RETRY, RETRY_AT_MOST);
+                self.state.routes_stale = true;
             }
         }
     }
@@ -241,7 +303,7 @@ impl Monitor {
                     tracing::warn!("changes were lost during a dump: it is taken again");
                 }
                 Err(Disturbed::Refused(no)) => {
-                    tracing::warn!(error = %no, "dump of links, addresses and routes failed: it is taken again");
+                    tracing::warn!(error = %no, "dump of links and addresses failed: it is taken again");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -253,21 +315,21 @@ impl Monitor {
     }
 
     async fn try_full_dump(&mut self, ready: &Ready) -> Result<(), Disturbed> {
-        let (mut links, mut addresses) = (Vec::new(), Vec::new());
-        self.dump(ready, &queries::links(), &mut |message| {
+        let mut links: BTreeMap<IfIndex, Link> = BTreeMap::new();
+        self.dump_whole(ready, &queries::links(), &mut links, &mut |links, message| {
             if let Some(Seen::Link(link)) = parse::seen(message) {
-                links.push(link);
+                links.insert(link.facts.index, link);
             }
         })
         .await?;
-        self.dump(ready, &queries::addresses(None), &mut |message| {
+        let mut addresses = Vec::new();
+        self.dump_whole(ready, &queries::addresses(None), &mut addresses, &mut |addresses, message| {
             if let Some(Seen::Address(address)) = parse::seen(message) {
                 addresses.push(address);
             }
         })
         .await?;
-        let routes = self.dump_routes(ready).await?;
-        self.state.replace(links, addresses, routes);
+        self.state.replace(links.into_values().collect(), addresses);
         // Older or newer than the dump's own part: the last word on each thing is the
         // newest, and only the outcome is sent.
         for seen in std::mem::take(&mut self.backlog) {
@@ -276,56 +338,48 @@ impl Monitor {
         Ok(())
     }
 
-    async fn dump_routes(&mut self, ready: &Ready) -> Result<BTreeSet<DefaultRoute>, Disturbed> {
-        let mut routes = BTreeSet::new();
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let dumped = self
-                .dump(ready, &queries::main_routes(family), &mut |message| {
-                    routes.extend(parse::default_routes(message));
+    /// A dump during which something came or went may pass over what was there all the
+    /// time, and no event tells of that. It is taken again; should every try be disturbed,
+    /// what any of them showed counts, less what the events since then took away.
+    async fn dump_whole<T: Default + Send>(
+        &mut self,
+        ready: &Ready,
+        request: &Payload,
+        found: &mut T,
+        take: &mut (dyn FnMut(&mut T, &Message<'_>) + Send),
+    ) -> Result<(), Disturbed> {
+        for _ in 0..DUMP_TRIES {
+            let mut fresh = T::default();
+            let whole = self
+                .dump(ready, request, &mut |message| {
+                    take(&mut fresh, message);
+                    take(found, message);
                 })
-                .await;
-            match dumped {
-                // A namespace has no main table before its first route.
-                Err(Disturbed::Refused(no)) if no.errno == Errno::ENOENT => {}
-                other => other?,
+                .await?;
+            if whole {
+                *found = fresh;
+                return Ok(());
             }
         }
-        Ok(routes)
-    }
-
-    async fn refresh_routes(&mut self, ready: &Ready) -> Result<(), MonitorError> {
-        // What the dump cannot show because it is newer marks them stale again.
-        self.state.routes_stale = false;
-        match self.dump_routes(ready).await {
-            Ok(routes) => {
-                let change = self.state.set_routes(routes);
-                change.into_iter().for_each(|input| self.send(input));
-            }
-            Err(Disturbed::Io(error)) => return Err(error.into()),
-            Err(Disturbed::Overrun) => self.overrun(),
-            Err(Disturbed::Refused(no)) => {
-                tracing::warn!(error = %no, "dump of default routes failed: everything is dumped again");
-                self.handle.resync();
-            }
-        }
-        for seen in std::mem::take(&mut self.backlog) {
-            self.apply(seen);
-        }
+        tracing::debug!("every dump was disturbed: what any of them showed counts");
         Ok(())
     }
 
     /// One dump on the socket that also carries the events; those go to the backlog.
+    /// `false`: it was disturbed, and may have passed over something.
     async fn dump(
         &mut self,
         ready: &Ready,
-        request: &RouteNetlinkMessage,
+        request: &Payload,
         take: &mut (dyn FnMut(&Message<'_>) + Send),
-    ) -> Result<(), Disturbed> {
+    ) -> Result<bool, Disturbed> {
         self.seq = self.seq.wrapping_add(1);
         let mut datagram = Vec::new();
-        Request::new(request.clone(), NLM_F_DUMP).encode(self.seq, &mut datagram);
+        // Not timed, so never too late.
+        let _ = Request::new(request.clone(), NLM_F_DUMP).encode(clock::now(), self.seq, &mut datagram);
         self.socket.send(&datagram)?;
-        let mut whole = true;
+        // No event was lost; nothing came or went.
+        let (mut whole, mut quiet) = (true, true);
         loop {
             let length = match self.socket.read(&mut self.buffer) {
                 Ok(Read::Datagram(length)) => length,
@@ -350,11 +404,7 @@ impl Monitor {
                     }
                     continue;
                 }
-                // Links were added or removed between two pieces of the dump. What it
-                // missed is among the events; what it has twice does no harm.
-                if message.flags & NLM_F_DUMP_INTR != 0 {
-                    tracing::debug!("dump was disturbed; the events make up for it");
-                }
+                quiet &= message.flags & NLM_F_DUMP_INTR == 0;
                 match message.kind {
                     NLMSG_DONE => ended = Some(raw::dump_end(&message)),
                     NLMSG_ERROR => ended = Some(raw::verdict(&message)),
@@ -367,11 +417,18 @@ impl Monitor {
                     self.backlog.clear();
                     return Err(Disturbed::Overrun);
                 }
-                Some(Ok(())) => return Ok(()),
+                Some(Ok(())) => return Ok(quiet),
                 Some(Err(no)) => return Err(Disturbed::Refused(no)),
             }
         }
     }
+}
+
+/// What came of reading the default routes. Nothing at all: the thread panicked.
+#[derive(Default)]
+struct RoutesRead {
+    reader: Option<RouteReader>,
+    result: Option<Result<Routes, ClientError>>,
 }
 
 #[derive(PartialEq, Eq)]

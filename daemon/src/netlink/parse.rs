@@ -5,9 +5,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use purelb_core::facts::{AddrFacts, DefaultRoute, LinkFacts};
+use purelb_core::facts::{AddrFacts, LinkFacts};
 use purelb_core::ids::{Family, IfIndex, IfName};
 
+use super::dummy::ALIAS;
 use super::marks::Marks;
 use super::raw::{Message, attributes, text_of, u16_at, u32_at};
 
@@ -17,10 +18,15 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
+const RTM_NEWNEXTHOP: u16 = 104;
+const RTM_DELNEXTHOP: u16 = 105;
+pub(crate) const RTM_GETNEXTHOP: u16 = 106;
 
 const LINK_HEADER: usize = 16;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFLA_IFALIAS: u16 = 20;
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_INET_CONF: u16 = 1;
@@ -47,13 +53,26 @@ const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 
 const ROUTE_HEADER: usize = 12;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
+/// A gateway of the other family.
+const RTA_VIA: u16 = 18;
+const RTA_NH_ID: u16 = 30;
 const RTN_UNICAST: u8 = 1;
 const RT_TABLE_MAIN: u32 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const NEXTHOP_HEADER: usize = 8;
+
+/// Of a nexthop object; the next hops inside a route have a header of their own.
+const NEXTHOP_OBJECT_HEADER: usize = 8;
+const NHA_ID: u16 = 1;
+const NHA_GROUP: u16 = 2;
+const NHA_OIF: u16 = 5;
+const NHA_GATEWAY: u16 = 6;
+const GROUP_ENTRY: usize = 8;
 
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
@@ -66,20 +85,18 @@ pub(crate) enum Seen {
     LinkGone(IfIndex),
     Address(Address),
     AddressGone(Address),
-    /// A default route of any table changed; which ones there are now, a dump says.
+    /// A default route of the main table changed; which ones there are now, a dump says.
     DefaultRoute,
+    /// This nexthop object changed, or is gone.
+    Nexthop(u32),
 }
 
 /// A link, and what of it the engine does not need to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub facts: LinkFacts,
-    /// The Ethernet address, if it is that kind of interface.
-    pub mac: Option<[u8; 6]>,
     /// The kernel neither asks nor answers for addresses here (dummy, tunnels).
     pub no_arp: bool,
-    /// The alias somebody gave it; ours is the mark of a link we made.
-    pub alias: Option<String>,
     /// IPv4: secondary addresses survive their primary. `None` where not reported.
     pub promotes_secondaries: Option<bool>,
 }
@@ -137,7 +154,10 @@ pub(crate) fn seen(message: &Message<'_>) -> Option<Seen> {
         RTM_DELLINK => link_index(message.body).map(Seen::LinkGone),
         RTM_NEWADDR => address(message.body).map(Seen::Address),
         RTM_DELADDR => address(message.body).map(Seen::AddressGone),
-        RTM_NEWROUTE | RTM_DELROUTE if is_default(message.body) => Some(Seen::DefaultRoute),
+        RTM_NEWROUTE | RTM_DELROUTE if is_default(message.body) => {
+            (table(message.body)? == RT_TABLE_MAIN).then_some(Seen::DefaultRoute)
+        }
+        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => nexthop(message).map(|nexthop| Seen::Nexthop(nexthop.id)),
         _ => None,
     }
 }
@@ -153,16 +173,28 @@ fn link(body: &[u8]) -> Option<Link> {
     let index = link_index(body)?;
     let layer = u16_at(body, 2)?;
     let flags = u32_at(body, 8)?;
-    let (mut name, mut mac, mut alias, mut promotes_secondaries) = (None, None, None, None);
+    let (mut name, mut mac, mut alias, mut made_as, mut promotes_secondaries) =
+        (None, None, None, None, None);
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
             IFLA_IFNAME => name = IfName::new(&text_of(value)).ok(),
             IFLA_ADDRESS if layer == ARPHRD_ETHER => mac = value.try_into().ok(),
             IFLA_IFALIAS => alias = Some(text_of(value)),
+            IFLA_LINKINFO => {
+                let mut about = attributes(value).filter(|(kind, _)| *kind == IFLA_INFO_KIND);
+                made_as = about.next().map(|(_, kind)| text_of(kind));
+            }
             IFLA_AF_SPEC => promotes_secondaries = ipv4_setting(value, PROMOTE_SECONDARIES),
             _ => {}
         }
     }
+    // The alias alone is anybody's to set: nobody's VLAN or bond is ours to remove.
+    let no_arp = flags & IFF_NOARP != 0;
+    let of_our_kind = match made_as.as_deref() {
+        Some("dummy") => true,
+        Some("bridge") => no_arp,
+        _ => false,
+    };
     Some(Link {
         facts: LinkFacts {
             index,
@@ -170,10 +202,10 @@ fn link(body: &[u8]) -> Option<Link> {
             loopback: flags & IFF_LOOPBACK != 0,
             up: flags & IFF_UP != 0,
             carrier: flags & IFF_LOWER_UP != 0,
+            mac,
+            ours: of_our_kind && alias.as_deref() == Some(ALIAS),
         },
-        mac,
-        no_arp: flags & IFF_NOARP != 0,
-        alias,
+        no_arp,
         promotes_secondaries,
     })
 }
@@ -228,16 +260,48 @@ fn is_default(body: &[u8]) -> bool {
     matches!(body, [AF_INET | AF_INET6, 0, ..])
 }
 
-/// The interfaces of a default route of the main table: one for each next hop.
-pub(crate) fn default_routes(message: &Message<'_>) -> Vec<DefaultRoute> {
-    if message.kind != RTM_NEWROUTE {
-        return Vec::new();
-    }
-    default_route(message.body).unwrap_or_default()
+fn table(body: &[u8]) -> Option<u32> {
+    // The header's field has room for the small numbers only.
+    let small = u32::from(*body.get(4)?);
+    let mut attributes = attributes(body.get(ROUTE_HEADER..)?);
+    attributes.find(|(kind, _)| *kind == RTA_TABLE).map_or(Some(small), |(_, value)| u32_at(value, 0))
 }
 
-fn default_route(body: &[u8]) -> Option<Vec<DefaultRoute>> {
-    let family = match *body.first()? {
+/// Where a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) index: IfIndex,
+    pub(crate) gateway: Option<IpAddr>,
+}
+
+impl Hop {
+    /// Without an interface it leads nowhere.
+    fn of(index: Option<u32>, gateway: Option<IpAddr>) -> Option<Self> {
+        index.filter(|index| *index != 0).map(|index| Self { index: IfIndex(index), gateway })
+    }
+}
+
+/// A default route of the main table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundRoute {
+    pub(crate) family: Family,
+    pub(crate) metric: u32,
+    /// Its next hops, as far as it names them itself.
+    pub(crate) hops: Vec<Hop>,
+    /// The nexthop object that has them. With `net.ipv4.nexthop_compat_mode` off, the
+    /// route names nothing else.
+    pub(crate) nexthop: Option<u32>,
+    /// The source address it prefers: without that address it vanishes.
+    pub(crate) source: Option<IpAddr>,
+}
+
+pub(crate) fn default_route(message: &Message<'_>) -> Option<FoundRoute> {
+    if message.kind != RTM_NEWROUTE {
+        return None;
+    }
+    let body = message.body;
+    let number = *body.first()?;
+    let family = match number {
         AF_INET => Family::V4,
         AF_INET6 => Family::V6,
         _ => return None,
@@ -245,41 +309,74 @@ fn default_route(body: &[u8]) -> Option<Vec<DefaultRoute>> {
     let unicast = *body.get(7)? == RTN_UNICAST;
     // A route for some sources only is nobody's default.
     let from_anywhere = *body.get(2)? == 0;
-    if !is_default(body) || !unicast || !from_anywhere {
+    if !is_default(body) || !unicast || !from_anywhere || table(body)? != RT_TABLE_MAIN {
         return None;
     }
-    let mut table = u32::from(*body.get(4)?);
-    let (mut metric, mut hops) = (0, Vec::new());
-    for (kind, value) in attributes(body.get(ROUTE_HEADER..)?) {
+    let (mut metric, mut hops, mut nexthop, mut source) = (0, Vec::new(), None, None);
+    let attached = body.get(ROUTE_HEADER..)?;
+    for (kind, value) in attributes(attached) {
         match kind {
-            RTA_TABLE => table = u32_at(value, 0)?,
             RTA_PRIORITY => metric = u32_at(value, 0)?,
-            RTA_OIF => hops.extend(u32_at(value, 0)),
-            RTA_MULTIPATH => hops.extend(next_hops(value)),
+            RTA_OIF => hops.extend(Hop::of(u32_at(value, 0), gateway(number, attached))),
+            RTA_MULTIPATH => hops.extend(next_hops(number, value)),
+            RTA_NH_ID => nexthop = u32_at(value, 0),
+            RTA_PREFSRC => source = ip(number, value),
             _ => {}
         }
     }
-    if table != RT_TABLE_MAIN {
-        return None;
-    }
-    let routes = hops.into_iter().filter(|index| *index != 0).map(|index| DefaultRoute {
-        family,
-        metric,
-        index: IfIndex(index),
-    });
-    Some(routes.collect())
+    Some(FoundRoute { family, metric, hops, nexthop, source })
 }
 
-fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
+/// A nexthop object: one interface, or a group of other objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Nexthop {
+    pub(crate) id: u32,
+    pub(crate) hop: Option<Hop>,
+    pub(crate) group: Vec<u32>,
+}
+
+pub(crate) fn nexthop(message: &Message<'_>) -> Option<Nexthop> {
+    if !matches!(message.kind, RTM_NEWNEXTHOP | RTM_DELNEXTHOP) {
+        return None;
+    }
+    let family = *message.body.first()?;
+    let (mut id, mut index, mut gateway, mut group) = (None, None, None, Vec::new());
+    for (kind, value) in attributes(message.body.get(NEXTHOP_OBJECT_HEADER..)?) {
+        match kind {
+            NHA_ID => id = u32_at(value, 0),
+            NHA_OIF => index = u32_at(value, 0),
+            NHA_GATEWAY => gateway = ip(family, value),
+            NHA_GROUP => group.extend(value.chunks_exact(GROUP_ENTRY).filter_map(|entry| u32_at(entry, 0))),
+            _ => {}
+        }
+    }
+    Some(Nexthop { id: id?, hop: Hop::of(index, gateway), group })
+}
+
+/// Where a route or a next hop leads.
+fn gateway(family: u8, attached: &[u8]) -> Option<IpAddr> {
+    attributes(attached).find_map(|(kind, value)| match kind {
+        RTA_GATEWAY => ip(family, value),
+        RTA_VIA => {
+            let family = u8::try_from(u16_at(value, 0)?).ok()?;
+            ip(family, value.get(2..)?)
+        }
+        _ => None,
+    })
+}
+
+fn next_hops(family: u8, mut rest: &[u8]) -> impl Iterator<Item = Hop> {
+    let hops = std::iter::from_fn(move || {
         let length = usize::from(u16_at(rest, 0)?);
         if length < NEXTHOP_HEADER {
             return None;
         }
         let index = u32_at(rest, 4)?;
+        let gateway = gateway(family, rest.get(NEXTHOP_HEADER..length).unwrap_or_default());
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(index)
-    })
+        Some(Hop::of(Some(index), gateway))
+    });
+    hops.flatten()
 }
 
 #[cfg(test)]

@@ -6,26 +6,34 @@ use netlink_packet_route::route::{RouteHeader, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use purelb_core::ids::IfIndex;
 
+use super::parse::RTM_GETNEXTHOP;
+use super::raw::Payload;
+
 /// All links, without their counters.
-pub(crate) fn links() -> RouteNetlinkMessage {
+pub(crate) fn links() -> Payload {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
-    RouteNetlinkMessage::GetLink(message)
+    RouteNetlinkMessage::GetLink(message).into()
 }
 
 /// All addresses, or those of one interface where the kernel can filter.
-pub(crate) fn addresses(only: Option<IfIndex>) -> RouteNetlinkMessage {
+pub(crate) fn addresses(only: Option<IfIndex>) -> Payload {
     let mut message = AddressMessage::default();
     message.header.index = only.map_or(0, |index| index.0);
-    RouteNetlinkMessage::GetAddress(message)
+    RouteNetlinkMessage::GetAddress(message).into()
 }
 
 /// The kernel filters by table and kind, where it can: the main table of a router can
 /// hold a million routes, other tables as many.
-pub(crate) fn main_routes(family: AddressFamily) -> RouteNetlinkMessage {
+pub(crate) fn main_routes(family: AddressFamily) -> Payload {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
     message.header.table = RouteHeader::RT_TABLE_MAIN;
     message.header.kind = RouteType::Unicast;
-    RouteNetlinkMessage::GetRoute(message)
+    RouteNetlinkMessage::GetRoute(message).into()
+}
+
+/// All nexthop objects: a header of any family, and no filter.
+pub(crate) fn nexthops() -> Payload {
+    Payload::Plain { kind: RTM_GETNEXTHOP, body: vec![0; 8] }
 }

@@ -10,6 +10,8 @@
 
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
+use purelb_core::Mono;
+use purelb_core::io::AddressSpec;
 use rtnetlink::packet_core::{
     NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NlasIterator,
 };
@@ -114,29 +116,93 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
+/// What a request says.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    Route(Box<RouteNetlinkMessage>),
+    /// A kind that the library has no words for.
+    Plain {
+        kind: u16,
+        body: Vec<u8>,
+    },
+}
+
+impl From<RouteNetlinkMessage> for Payload {
+    fn from(message: RouteNetlinkMessage) -> Self {
+        Self::Route(Box::new(message))
+    }
+}
+
 /// A request and its flags besides `NLM_F_REQUEST`.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) message: RouteNetlinkMessage,
+    body: Body,
     pub(crate) flags: u16,
 }
 
+#[derive(Clone, Debug)]
+enum Body {
+    Ready(Payload),
+    /// Says something about time, and so is made when it is sent.
+    Timed {
+        spec: AddressSpec,
+        make: fn(&AddressSpec, Mono) -> Option<RouteNetlinkMessage>,
+    },
+}
+
 impl Request {
-    pub(crate) fn new(message: RouteNetlinkMessage, flags: u16) -> Self {
-        Self { message, flags }
+    pub(crate) fn new(payload: impl Into<Payload>, flags: u16) -> Self {
+        Self { body: Body::Ready(payload.into()), flags }
     }
 
-    /// Appends the request to a datagram.
-    pub(crate) fn encode(self, seq: u32, datagram: &mut Vec<u8>) {
-        let mut header = NetlinkHeader::default();
-        header.flags = self.flags | NLM_F_REQUEST;
-        header.sequence_number = seq;
-        let mut message = NetlinkMessage::new(header, self.message.into());
-        message.finalize();
+    pub(crate) fn timed(
+        spec: AddressSpec,
+        make: fn(&AddressSpec, Mono) -> Option<RouteNetlinkMessage>,
+        flags: u16,
+    ) -> Self {
+        Self { body: Body::Timed { spec, make }, flags }
+    }
+
+    /// By when it has to reach the kernel is part of what it says.
+    pub(crate) fn is_timed(&self) -> bool {
+        matches!(&self.body, Body::Timed { spec, .. } if spec.until.is_some())
+    }
+
+    /// Appends the request to a datagram, as it has to be now. `false`: it is too late
+    /// for it.
+    #[must_use]
+    pub(crate) fn encode(self, now: Mono, seq: u32, datagram: &mut Vec<u8>) -> bool {
+        let payload = match self.body {
+            Body::Ready(payload) => Some(payload),
+            Body::Timed { spec, make } => make(&spec, now).map(Payload::from),
+        };
+        let Some(payload) = payload else { return false };
         let start = datagram.len();
-        let length = message.buffer_len();
-        datagram.resize(start + length.next_multiple_of(4), 0);
-        message.serialize(&mut datagram[start..start + length]);
+        let flags = self.flags | NLM_F_REQUEST;
+        match payload {
+            Payload::Route(message) => {
+                let mut header = NetlinkHeader::default();
+                header.flags = flags;
+                header.sequence_number = seq;
+                let mut message = NetlinkMessage::new(header, (*message).into());
+                message.finalize();
+                let length = message.buffer_len();
+                datagram.resize(start + length.next_multiple_of(4), 0);
+                message.serialize(&mut datagram[start..start + length]);
+            }
+            Payload::Plain { kind, body } => {
+                let length = u32::try_from(HEADER_LEN + body.len()).unwrap_or(u32::MAX);
+                datagram.extend(length.to_ne_bytes());
+                datagram.extend(kind.to_ne_bytes());
+                datagram.extend(flags.to_ne_bytes());
+                datagram.extend(seq.to_ne_bytes());
+                // The port: the kernel fills it in.
+                datagram.extend([0; 4]);
+                datagram.extend(body);
+                datagram.resize(datagram.len().next_multiple_of(4), 0);
+            }
+        }
+        true
     }
 }
 

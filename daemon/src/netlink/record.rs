@@ -68,6 +68,15 @@ impl Record {
         self.change(|entries| entries.extend(keys.iter().map(|key| (*key, None))))
     }
 
+    /// These were not added after all.
+    pub(crate) fn forget(&mut self, refused: &[Key]) -> io::Result<()> {
+        self.change(|entries| {
+            for key in refused {
+                entries.remove(key);
+            }
+        })
+    }
+
     /// After a batch: `now` is what the kernel shows on `links` (`None` = everywhere).
     /// Pending entries get their creation time, entries without an address go.
     pub(crate) fn settle(

@@ -30,7 +30,7 @@ pub(crate) fn keep(client: &mut Client, ops: &[Op], added: &[Key]) {
     let interfaces: BTreeSet<IfIndex> =
         removed.chain(added.iter().copied()).filter(|(_, net)| shared(net)).map(|(index, _)| index).collect();
     for index in interfaces {
-        let link = client.get(&get(index), |message| match parse::seen(message) {
+        let link = client.get(&get(index).into(), |message| match parse::seen(message) {
             Some(Seen::Link(link)) => Some(link),
             _ => None,
         });

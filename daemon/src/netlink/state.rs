@@ -3,17 +3,18 @@
 //! Only a change of facts becomes an input: refreshing the lifetimes of a thousand
 //! addresses makes a thousand netlink events and not one input.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use purelb_core::facts::{AddrFacts, DefaultRoute};
+use ipnet::{IpNet, Ipv4Net};
+use purelb_core::facts::AddrFacts;
 use purelb_core::ids::IfIndex;
 use purelb_core::io::{Input, KernelDump, Update};
 
 use super::links::LinkTable;
 use super::marks::Marks;
 use super::parse::{Address, Link, Seen};
+use super::routes::Routes;
 
 /// Two point-to-point addresses may differ in their far end alone.
 type AddressKey = (IfIndex, IpNet, Option<IpAddr>);
@@ -24,8 +25,8 @@ pub(crate) struct State {
     table: LinkTable,
     links: BTreeMap<IfIndex, Link>,
     addresses: BTreeMap<AddressKey, AddrFacts>,
-    routes: BTreeSet<DefaultRoute>,
-    /// Default routes may have changed: they are to be dumped again.
+    routes: Routes,
+    /// Default routes may have changed: they are to be read again.
     pub(crate) routes_stale: bool,
 }
 
@@ -36,8 +37,8 @@ impl State {
             table,
             links: BTreeMap::new(),
             addresses: BTreeMap::new(),
-            routes: BTreeSet::new(),
-            routes_stale: false,
+            routes: Routes::default(),
+            routes_stale: true,
         }
     }
 
@@ -45,7 +46,7 @@ impl State {
         KernelDump {
             links: self.links.values().map(|link| link.facts.clone()).collect(),
             addresses: self.unique_addresses(),
-            default_routes: self.routes.iter().copied().collect(),
+            default_routes: self.routes.defaults.iter().copied().collect(),
         }
     }
 
@@ -55,28 +56,22 @@ impl State {
         found
     }
 
-    /// A complete dump replaces everything.
-    pub(crate) fn replace(
-        &mut self,
-        links: Vec<Link>,
-        addresses: Vec<Address>,
-        routes: BTreeSet<DefaultRoute>,
-    ) {
+    /// A complete dump replaces every link and address. The default routes stay as they
+    /// are known until they were read again.
+    pub(crate) fn replace(&mut self, links: Vec<Link>, addresses: Vec<Address>) {
         self.links = links.into_iter().map(|link| (link.facts.index, link)).collect();
         self.addresses =
             addresses.into_iter().map(|address| (key(&address), address.facts(&self.marks))).collect();
-        self.routes = routes;
-        self.routes_stale = false;
+        self.routes_stale = true;
         self.table.replace(self.links.clone());
     }
 
-    pub(crate) fn set_routes(&mut self, routes: BTreeSet<DefaultRoute>) -> Option<Input> {
-        self.routes_stale = false;
-        if routes == self.routes {
+    pub(crate) fn set_routes(&mut self, routes: Routes) -> Option<Input> {
+        let before = std::mem::replace(&mut self.routes, routes);
+        if before.defaults == self.routes.defaults {
             return None;
         }
-        self.routes = routes;
-        Some(Input::DefaultRoutes(self.routes.iter().copied().collect()))
+        Some(Input::DefaultRoutes(self.routes.defaults.iter().copied().collect()))
     }
 
     pub(crate) fn apply(&mut self, seen: Seen, emit: &mut dyn FnMut(Input)) {
@@ -86,6 +81,7 @@ impl State {
             Seen::Address(address) => self.set_address(&address, emit),
             Seen::AddressGone(address) => self.drop_address(key(&address), emit),
             Seen::DefaultRoute => self.routes_stale = true,
+            Seen::Nexthop(id) => self.routes_stale |= self.routes.hangs_on_nexthop(id),
         }
     }
 
@@ -96,8 +92,9 @@ impl State {
             return;
         }
         if before.is_none_or(|before| before.facts != link.facts) {
-            // IPv4 routes of a link that goes down vanish without a word.
-            self.routes_stale = true;
+            // IPv4 routes of a link that is set down vanish without a word. Without a
+            // carrier they stay.
+            self.routes_stale |= !link.facts.up && self.routes.hangs_on_link(index);
             emit(Input::Link(Update::Set(link.facts.clone())));
         }
         self.links.insert(index, link);
@@ -112,7 +109,7 @@ impl State {
             self.drop_address(key, emit);
         }
         if self.links.remove(&index).is_some() {
-            self.routes_stale = true;
+            self.routes_stale |= self.routes.hangs_on_link(index);
             self.table.replace(self.links.clone());
             emit(Input::Link(Update::Gone(index)));
         }
@@ -126,14 +123,23 @@ impl State {
         }
     }
 
+    fn has_ipv4(&self, index: IfIndex) -> bool {
+        // IPv4 comes before IPv6.
+        let first = (index, IpNet::V4(Ipv4Net::default()), None);
+        let next = self.addresses.range(first..).next();
+        next.is_some_and(|((of, net, _), _)| *of == index && net.addr().is_ipv4())
+    }
+
     fn drop_address(&mut self, key: AddressKey, emit: &mut dyn FnMut(Input)) {
         if self.addresses.remove(&key).is_none() {
             return;
         }
         let (index, net, _) = key;
-        // The kernel drops IPv4 routes that name the address as their source, silently.
-        if net.addr().is_ipv4() && !self.routes.is_empty() {
-            self.routes_stale = true;
+        // Silently the kernel drops IPv4 routes that name the address as their source, and
+        // all of a link with the last IPv4 address on it.
+        if net.addr().is_ipv4() {
+            self.routes_stale |= self.routes.hangs_on_source(net.addr())
+                || (self.routes.hangs_on_link(index) && !self.has_ipv4(index));
         }
         let twin = self
             .addresses

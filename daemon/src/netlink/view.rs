@@ -8,22 +8,28 @@ use ipnet::IpNet;
 use nix::errno::Errno;
 use purelb_core::ids::IfIndex;
 
-use super::client::{Client, ClientError};
+use super::client::{Client, ClientError, Dump, Tries};
 use super::marks::Marks;
 use super::parse::{self, Address, Seen};
 use super::queries;
+use super::raw::Message;
 
-pub(crate) fn addresses(client: &mut Client, only: Option<IfIndex>) -> Result<Vec<Address>, ClientError> {
-    let found = client.dump(&queries::addresses(only), Vec::new, |found, message| {
+pub(crate) fn addresses(
+    client: &mut Client,
+    only: Option<IfIndex>,
+) -> Result<Dump<Vec<Address>>, ClientError> {
+    let take = |found: &mut Vec<Address>, message: &Message<'_>| {
         if let Some(Seen::Address(address)) = parse::seen(message)
             && only.is_none_or(|index| index == address.index)
         {
             found.push(address);
         }
-    });
-    match found {
+    };
+    match client.dump(&queries::addresses(only), Tries::SEVERAL, take) {
         // The filter names an interface that is gone: so are its addresses.
-        Err(ClientError::Refused(no)) if only.is_some() && no.errno == Errno::ENODEV => Ok(Vec::new()),
+        Err(ClientError::Refused(no)) if only.is_some() && no.errno == Errno::ENODEV => {
+            Ok(Dump { found: Vec::new(), whole: true })
+        }
         other => other,
     }
 }
@@ -38,12 +44,16 @@ pub(crate) struct Known {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct View(BTreeMap<(IfIndex, IpAddr), Vec<Known>>);
+pub(crate) struct View {
+    known: BTreeMap<(IfIndex, IpAddr), Vec<Known>>,
+    /// Everything that is there is in it.
+    whole: bool,
+}
 
 impl View {
-    pub(crate) fn new(addresses: &[Address], marks: &Marks) -> Self {
-        let mut view = Self::default();
-        for address in addresses {
+    pub(crate) fn new(shown: &Dump<Vec<Address>>, marks: &Marks) -> Self {
+        let mut view = Self { known: BTreeMap::new(), whole: shown.whole };
+        for address in &shown.found {
             view.put(
                 address.index,
                 address.net,
@@ -58,9 +68,14 @@ impl View {
         view
     }
 
+    /// What is not in it may still be there.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.whole
+    }
+
     /// Everything on that interface with this address, whatever its prefix length.
     pub(crate) fn same_address(&self, index: IfIndex, net: IpNet) -> &[Known] {
-        self.0.get(&(index, net.addr())).map_or(&[], Vec::as_slice)
+        self.known.get(&(index, net.addr())).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn exact(&self, index: IfIndex, net: IpNet) -> Option<Known> {
@@ -69,7 +84,7 @@ impl View {
     }
 
     pub(crate) fn put(&mut self, index: IfIndex, net: IpNet, known: Known) {
-        let same = self.0.entry((index, net.addr())).or_default();
+        let same = self.known.entry((index, net.addr())).or_default();
         // Point-to-point addresses can stand there twice with different far ends: if
         // one of them is not ours, none is.
         match same.iter_mut().find(|other| other.prefix == known.prefix) {
@@ -81,7 +96,7 @@ impl View {
     }
 
     pub(crate) fn remove(&mut self, index: IfIndex, net: IpNet) {
-        if let Some(same) = self.0.get_mut(&(index, net.addr())) {
+        if let Some(same) = self.known.get_mut(&(index, net.addr())) {
             same.retain(|known| known.prefix != net.prefix_len());
         }
     }

@@ -58,6 +58,7 @@ fn withdraw(marks: &Marks, done: &mut Withdrawn) -> Result<(), String> {
 fn ours(applier: &mut Applier, marks: &Marks) -> Result<Vec<(IfIndex, IpNet)>, String> {
     let shown = applier.addresses().map_err(|error| format!("listing addresses: {error}"))?;
     Ok(shown
+        .found
         .iter()
         .filter(|address| marks.ours(address))
         .map(|address| (address.index, address.net))

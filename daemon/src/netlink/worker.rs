@@ -9,40 +9,46 @@
 //! A full queue of batches refuses the batch: the engine's task keeps it and offers it
 //! again. A full inputs queue makes the thread wait; it never makes the engine wait.
 //!
-//! A lifetime is whole seconds from the moment the kernel hears of it, and was counted
-//! from the moment of the decision. A process that is stopped between the two would add,
-//! when it goes on, an address that outlives the fence (R3): what is that late is refused.
+//! However long a change waits here or before: an address carries the moment at which it
+//! has to end, and its lifetime is counted when it is sent (R3).
 
 use std::io;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use purelb_core::Mono;
 use purelb_core::io::{Input, Op};
 use tokio::sync::mpsc;
 
 use super::applier::Applier;
-use crate::clock;
 
 /// More than this waiting means the kernel's lock is held: piling up does not help.
 const BATCHES: usize = 64;
 /// Batches that waited are carried out together, up to so many operations.
 const TOGETHER: usize = 4096;
-/// An address with a lifetime is not added later than this after it was handed over.
-const TOO_LATE: Duration = Duration::from_secs(1);
 
 pub type Batch = Vec<(u64, Op)>;
+
+/// What carries batches out.
+pub trait Apply: Send + 'static {
+    /// One answer for each operation, in their order.
+    fn apply(&mut self, batch: Batch) -> Vec<Input>;
+}
+
+impl Apply for Applier {
+    fn apply(&mut self, batch: Batch) -> Vec<Input> {
+        Self::apply(self, batch)
+    }
+}
 
 /// Dropping it lets the thread finish what was submitted and end.
 #[derive(Debug)]
 pub struct ApplierHandle {
-    batches: mpsc::Sender<(Mono, Batch)>,
+    batches: mpsc::Sender<Batch>,
     thread: JoinHandle<()>,
 }
 
 impl ApplierHandle {
     /// Starts the thread. Results go to `inputs`, in the order of the operations.
-    pub fn spawn(applier: Applier, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
+    pub fn spawn(applier: impl Apply, inputs: mpsc::Sender<Input>) -> io::Result<Self> {
         let (batches, queue) = mpsc::channel(BATCHES);
         let thread = std::thread::Builder::new()
             .name("applier".to_owned())
@@ -55,7 +61,7 @@ impl ApplierHandle {
         if batch.is_empty() {
             return Ok(());
         }
-        self.batches.try_send((clock::now(), batch)).map_err(|refused| refused.into_inner().1)
+        self.batches.try_send(batch).map_err(mpsc::error::TrySendError::into_inner)
     }
 
     /// Waits until everything submitted is done. Blocks.
@@ -65,67 +71,60 @@ impl ApplierHandle {
         let _ = self.thread.join();
     }
 
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+    /// Resolves when the thread has ended, whatever ended it. Nothing could be put on or
+    /// taken off an interface from then on, so the process must not go on either. Drop it
+    /// before [`Self::finish`], which waits for the thread's end as well.
+    pub fn gone(&self) -> impl Future<Output = ()> + 'static {
+        let batches = self.batches.clone();
+        async move { batches.closed().await }
     }
 }
 
-fn work(mut applier: Applier, mut queue: mpsc::Receiver<(Mono, Batch)>, inputs: &mpsc::Sender<Input>) {
+fn work(mut applier: impl Apply, mut queue: mpsc::Receiver<Batch>, inputs: &mpsc::Sender<Input>) {
     // Nobody to tell: still carry out what is left, a shutdown relies on it.
     let tell = |result| {
         if inputs.blocking_send(result).is_err() {
             tracing::debug!("a result of the applier has no receiver");
         }
     };
-    while let Some(first) = queue.blocking_recv() {
-        let mut batch = Batch::new();
-        let mut next = Some(first);
-        while let Some((handed, ops)) = next {
-            let (late, fresh): (Batch, Batch) =
-                ops.into_iter().partition(|(_, op)| too_late(clock::now(), handed, op));
-            batch.extend(fresh);
-            for (id, _) in late {
-                let result = Err("the process was held up: decided too long ago".to_owned());
-                tell(Input::Applied { id, result });
-            }
-            next = if batch.len() < TOGETHER { queue.try_recv().ok() } else { None };
+    while let Some(mut batch) = queue.blocking_recv() {
+        while batch.len() < TOGETHER
+            && let Ok(next) = queue.try_recv()
+        {
+            batch.extend(next);
         }
         applier.apply(batch).into_iter().for_each(tell);
     }
 }
 
-fn too_late(now: Mono, handed: Mono, op: &Op) -> bool {
-    matches!(op, Op::Put(spec) if spec.valid.is_some()) && now.since(handed) > TOO_LATE
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use purelb_core::IfIndex;
-    use purelb_core::io::AddressSpec;
+    use purelb_core::io::Op;
 
     use super::*;
 
-    #[test]
-    fn only_what_lives_for_a_time_can_come_too_late() {
-        let net = "192.0.2.1/24".parse().unwrap();
-        let put = |valid| {
-            let spec = AddressSpec {
-                index: IfIndex(2),
-                net,
-                valid,
-                preferred: valid,
-                no_prefix_route: true,
-                no_dad: true,
-            };
-            Op::Put(spec)
-        };
-        let (handed, soon, late) = (Mono::from_millis(0), Mono::from_millis(900), Mono::from_millis(1_100));
-        assert!(!too_late(soon, handed, &put(Some(7))));
-        assert!(too_late(late, handed, &put(Some(7))));
-        assert!(!too_late(late, handed, &put(None)), "for ever is for ever");
-        assert!(
-            !too_late(late, handed, &Op::Remove { index: IfIndex(2), net }),
-            "a removal is never too late"
-        );
+    /// What a bug in there would do.
+    struct Broken;
+
+    impl Apply for Broken {
+        fn apply(&mut self, batch: Batch) -> Vec<Input> {
+            panic!("{} operations", batch.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_thread_is_noticed() {
+        let (inputs, _answers) = mpsc::channel(1);
+        let handle = ApplierHandle::spawn(Broken, inputs).unwrap();
+        let gone = handle.gone();
+        tokio::pin!(gone);
+        let early = tokio::time::timeout(Duration::from_millis(10), gone.as_mut()).await;
+        assert!(early.is_err(), "it waits for work");
+        let op = Op::Remove { index: IfIndex(2), net: "192.0.2.1/24".parse().unwrap() };
+        handle.submit(vec![(1, op)]).unwrap();
+        tokio::time::timeout(Duration::from_secs(10), gone).await.expect("noticed");
     }
 }

@@ -33,6 +33,8 @@ pub enum AnnounceError {
     NoArp(String),
     #[error("{0} is down")]
     Down(String),
+    #[error("its moment has passed: this process was held up, and another node may have the address by now")]
+    TooLate,
     #[error("{0}: the transmit queue is full, the announcement was not sent")]
     QueueFull(String),
     #[error("sending on {interface}: {error}")]
@@ -86,7 +88,7 @@ impl Announcer {
 
 fn usable_mac(link: &Link) -> Result<MacAddr, AnnounceError> {
     let name = || link.facts.name.to_string();
-    let mac = link.mac.map(MacAddr).filter(|mac| mac.is_unicast());
+    let mac = link.facts.mac.map(MacAddr).filter(|mac| mac.is_unicast());
     let mac = mac.ok_or_else(|| AnnounceError::NotEthernet(name()))?;
     if link.no_arp {
         return Err(AnnounceError::NoArp(name()));

@@ -161,6 +161,7 @@ pub fn mk_config(access: Access, tuning: Tuning) -> KubeConfig {
         control_endpoint: Some("node-1.example:7473".into()),
         access,
         tuning,
+        last_good: purelbd::last_good::LastGood::in_memory(),
     }
 }
 
@@ -170,7 +171,9 @@ pub fn mk_write(seq: u64, mode: LeaseMode) -> LeaseWrite {
         duration: Duration::from_secs(10),
         subnets: ["192.0.2.0/24".parse().unwrap()].into(),
         draining: None,
-        announced: ["192.0.2.7".parse().unwrap()].into(),
+        rank: purelb_core::facts::Rank::First,
+        announced: std::sync::Arc::new(["192.0.2.7".parse().unwrap()].into()),
+        declined: Default::default(),
         node_uid: "6a0fb2f1-0000-4000-8000-000000000001".into(),
     };
     LeaseWrite { seq, mode, content, timeout: Duration::from_secs(5) }
@@ -182,7 +185,7 @@ pub struct Bench {
     pub handle: KubeHandle,
     pub view: View,
     pub admin: Client,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -209,10 +212,29 @@ impl Bench {
         let view = View::collect(receiver);
         let access = Access::kubeconfig(proxy.kubeconfig("daemon", "daemon", dir.path())?);
         let handle = purelbd::kube::start(mk_config(access, tuning), inputs).await?;
-        let bench = Bench { api, proxy, handle, view, admin, _dir: dir };
+        let bench = Bench { api, proxy, handle, view, admin, dir };
         bench.view.holds("everything is listed", Seen::whole).await?;
         bench.watching().await?;
         Ok(bench)
+    }
+
+    /// Another process of the same daemon, at the same API.
+    pub async fn restarted(&self) -> Result<(KubeHandle, View)> {
+        self.restarted_with(quick()).await
+    }
+
+    pub async fn restarted_with(&self, tuning: Tuning) -> Result<(KubeHandle, View)> {
+        let (inputs, receiver) = mpsc::channel(64);
+        let view = View::collect(receiver);
+        let handle = self.another(inputs, tuning).await?;
+        view.holds("everything is listed", Seen::whole).await?;
+        Ok((handle, view))
+    }
+
+    /// The same, for whoever takes what it says himself.
+    pub async fn another(&self, inputs: mpsc::Sender<Input>, tuning: Tuning) -> Result<KubeHandle> {
+        let access = Access::kubeconfig(self.proxy.kubeconfig("daemon", "daemon", self.dir.path())?);
+        Ok(purelbd::kube::start(mk_config(access, tuning), inputs).await?)
     }
 
     /// All watches are open: without Services that need them there is none of slices.
@@ -325,5 +347,6 @@ pub fn token_access(servers: &[&str], token_file: PathBuf) -> Access {
     Access {
         credentials: Credentials::Token { token_file, ca_file: None },
         servers: servers.iter().map(ToString::to_string).collect(),
+        own_token: None,
     }
 }

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use purelb_core::io::{LeaseMode, Source};
+use purelb_core::io::{LeaseError, LeaseMode, Source};
+use purelb_kit::controlplane::LabCa;
 use purelb_kit::embedded::EmbeddedApi;
 use purelb_kit::faults::{Cut, Proxy};
-use purelbd::kube::{KubeHandle, Tuning};
+use purelbd::kube::{Access, KubeHandle, Tuning};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::bench::{Seen, View, create, mk_config, mk_lease, mk_write, quick, token_access};
+use crate::bench::{SOON, Seen, View, create, mk_config, mk_lease, mk_write, quick, token_access};
 
 struct Two {
     api: EmbeddedApi,
@@ -103,4 +105,53 @@ async fn a_first_endpoint_that_is_not_there_at_the_start() -> Result<()> {
     view.holds("everything is listed", Seen::whole).await?;
     assert!(handle.counters().failovers.get() >= 1);
     Ok(())
+}
+
+/// The cluster gets another authority: what was signed by the former is gone, and the file
+/// on the node is replaced some time later.
+#[tokio::test]
+async fn a_rotated_authority_is_picked_up_without_a_restart() -> Result<()> {
+    let api = EmbeddedApi::start().await?;
+    let (old, new) = (LabCa::new()?, LabCa::new()?);
+    let first = Proxy::before(&api).tls(&old)?.start().await?;
+    let second = Proxy::before(&api).tls(&new)?.start().await?;
+    let dir = tempfile::tempdir()?;
+    let (file, authority) = (dir.path().join("kubeconfig"), dir.path().join("ca.crt"));
+    std::fs::write(&authority, old.cert_pem())?;
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": first.url(), "certificate-authority": authority}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "daemon"}}],
+    });
+    std::fs::write(&file, kubeconfig.to_string())?;
+    let (inputs, receiver) = mpsc::channel(64);
+    let view = View::collect(receiver);
+    let servers = vec![first.url().to_owned(), second.url().to_owned()];
+    let access = Access { servers, ..Access::kubeconfig(file) };
+    let tuning = Tuning { idle: Duration::from_secs(1), ..quick() };
+    let handle = purelbd::kube::start(mk_config(access, tuning), inputs).await?;
+    view.holds("everything is listed", Seen::whole).await?;
+    handle.write_lease(mk_write(1, LeaseMode::Create));
+    view.holds("created", |s| s.written.contains_key(&1)).await?;
+
+    let _severed = first.cut(Cut::Refuse);
+    handle.write_lease(mk_write(2, LeaseMode::Renew));
+    let answer = view.until("an answer", |s| s.written.get(&2).map(|(_, r)| r.clone())).await?;
+    assert!(matches!(&answer, Err(LeaseError::Unreachable(_) | LeaseError::Timeout)), "{answer:?}");
+
+    std::fs::write(&authority, new.cert_pem())?;
+    let mut seq = 2;
+    let began = Instant::now();
+    loop {
+        seq += 1;
+        handle.write_lease(mk_write(seq, LeaseMode::Renew));
+        if view.until("an answer", |s| s.written.get(&seq).map(|(_, r)| r.is_ok())).await? {
+            break;
+        }
+        assert!(began.elapsed() < SOON, "not picked up: {:?}", handle.counters());
+    }
+    // The watches are there again, too.
+    create(&api.client("admin")?, &mk_lease("n2", "other")).await?;
+    view.holds("the watch tells", |s| s.leases.contains_key("n2")).await
 }

@@ -100,6 +100,27 @@ async fn refusals_are_retried_with_patience() -> Result<()> {
     whole_again(&bench, "n1").await
 }
 
+/// Keys, certificates and TLS are not set up anew for a server that says 503.
+#[tokio::test]
+async fn a_server_in_trouble_costs_no_new_clients() -> Result<()> {
+    let bench = Bench::start().await?;
+    let made = bench.handle.counters().clients_made.get();
+    let fault = bench.proxy.inject(Fault::answer(503).on(Verb::List).times(40));
+    for round in 1.. {
+        bench.handle.relist(Source::Leases);
+        let before = bench.view.now().listed(Source::Leases);
+        bench.view.holds("listed in the end", |s| s.listed(Source::Leases) > before).await?;
+        if fault.hits() == 40 {
+            break;
+        }
+        assert!(round < 50, "{} of 40", fault.hits());
+    }
+    let counters = bench.handle.counters();
+    assert!(counters.server_errors.get() >= 40, "{counters:?}");
+    assert_eq!(counters.clients_made.get(), made, "{counters:?}");
+    whole_again(&bench, "n1").await
+}
+
 #[tokio::test]
 async fn cut_off_and_back_in_each_way() -> Result<()> {
     // As long as the link only stalls, the watches notice by their silence.
@@ -140,4 +161,26 @@ async fn half_a_listing_is_never_applied() -> Result<()> {
     assert_eq!(bench.view.now().leases.len(), 6);
     assert!(injected.hits() >= 1);
     Ok(())
+}
+
+#[tokio::test]
+async fn who_asks_for_a_listing_gets_one_whatever_is_under_way() -> Result<()> {
+    // A listing that hangs: what it answers in the end may be from before the question.
+    let bench = Bench::with(Tuning { list_timeout: Duration::from_secs(600), ..quick() }).await?;
+    let stalled = bench.proxy.inject(Fault::stalled().on(Verb::List).of("leases").times(1));
+    bench.handle.relist(Source::Leases);
+    bench.view.holds("it hangs", |_| stalled.hits() == 1).await?;
+    bench.handle.relist(Source::Leases);
+    bench.view.holds("listed anew", |s| s.listed(Source::Leases) == 2).await?;
+
+    // A pause before a watch is opened again.
+    let patient = Duration::from_secs(600);
+    let tuning = Tuning { backoff_least: patient, backoff_most: patient, ..quick() };
+    let bench = Bench::with(tuning).await?;
+    bench.watching().await?;
+    bench.proxy.end_watches(&Matcher::all().of("leases"), End::Broken);
+    let counters = bench.handle.counters();
+    bench.view.holds("the watch broke", |_| counters.unreachable.get() > 0).await?;
+    bench.handle.relist(Source::Leases);
+    bench.view.holds("listed all the same", |s| s.listed(Source::Leases) == 2).await
 }

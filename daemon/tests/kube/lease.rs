@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use futures::FutureExt;
 use kube::ResourceExt;
 use kube::api::Patch;
 use purelb_api::names;
@@ -11,8 +12,9 @@ use purelb_core::{Mono, NodeName};
 use purelb_kit::embedded::Verb;
 use purelb_kit::faults::{Cut, Fault, Matcher};
 use serde_json::json;
+use tokio::sync::mpsc;
 
-use crate::bench::{Bench, ME, change, create, instance, mk_lease, mk_write};
+use crate::bench::{Bench, ME, SOON, change, create, instance, mk_lease, mk_write, quick};
 
 fn boottime() -> Mono {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap();
@@ -47,6 +49,30 @@ async fn created_as_others_expect_it_and_renewed_with_one_patch_each() -> Result
     // What was written is what the watch shows: the engine compares the two.
     let last = marks.pop().unwrap();
     bench.view.holds("the echo", |s| s.leases.get("node-1").is_some_and(|l| l.renewal == last)).await
+}
+
+/// Whatever ends the writer, it is noticed; while it writes nothing is said.
+#[tokio::test]
+async fn the_end_of_the_writer_is_noticed() -> Result<()> {
+    let bench = Bench::start().await?;
+    let mut alive = Box::pin(bench.handle.lease_writer_gone());
+    for (seq, mode) in [(1, LeaseMode::Create), (2, LeaseMode::Renew)] {
+        bench.write(seq, mode).await?.unwrap();
+        assert!(alive.as_mut().now_or_never().is_none(), "it writes");
+    }
+    // One that has nobody to answer to ends.
+    let (inputs, answers) = mpsc::channel(64);
+    let another = bench.another(inputs, quick()).await?;
+    let gone = another.lease_writer_gone();
+    drop(answers);
+    another.write_lease(mk_write(1, LeaseMode::Renew));
+    tokio::time::timeout(SOON, gone).await.expect("its end is noticed");
+    // Whoever no longer listens keeps nobody from stopping.
+    drop(alive);
+    let began = std::time::Instant::now();
+    bench.handle.finish(SOON).await;
+    assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
+    Ok(())
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod failover;
 mod faults;
 mod follow;
 mod hostile;
+mod last_good;
 mod lease;
 mod rest;
 mod writes;

@@ -12,9 +12,10 @@ use purelb_core::{IfName, ObjectKey, Vip};
 use purelb_kit::embedded::Verb;
 use purelb_kit::faults::{Fault, Matcher};
 use purelb_kit::wait::eventually;
+use purelbd::kube::{KubeHandle, Tuning};
 use serde_json::json;
 
-use crate::bench::{Bench, SOON, allocated, change, create, mk_agent};
+use crate::bench::{Bench, SOON, allocated, change, create, mk_agent, quick};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::of("default", name).unwrap()
@@ -153,6 +154,46 @@ async fn events_say_who_what_and_of_which_object() -> Result<()> {
     assert_eq!(of_web.regarding.as_ref().unwrap().uid, web.uid());
     assert_eq!(of_web.type_.as_deref(), Some("Warning"));
     Ok(())
+}
+
+/// A trouble that outlives the daemon is told once; the next process finds it said.
+#[tokio::test]
+async fn a_restarted_daemon_does_not_repeat_its_troubles() -> Result<()> {
+    let bench = Bench::start().await?;
+    allocated(&bench.admin, "web", &["192.0.2.5"]).await?;
+    bench.view.holds("the Service", |s| !s.services.is_empty()).await?;
+    let trouble = || mk_event("web", EventKind::NoEligibleNodes, "nobody has the subnet");
+    let events: Api<KubeEvent> = Api::all(bench.admin.clone());
+    let done = async |handle: &KubeHandle, n: u64| {
+        eventually("the events are taken", SOON, || async {
+            let now = handle.counters().events_written.get();
+            if now == n { Ok(()) } else { Err(now) }
+        })
+        .await
+    };
+    bench.handle.event(trouble());
+    done(&bench.handle, 1).await?;
+    let (again, _view) = bench.restarted().await?;
+    again.event(trouble());
+    done(&again, 1).await?;
+    assert_eq!(events.list(&Default::default()).await?.items.len(), 1);
+    // In one process it is another change each time.
+    let told = async |n: usize| {
+        eventually(&format!("{n} events"), SOON, || async {
+            let all = events.list(&Default::default()).await.map(|l| l.items.len());
+            if all.as_ref().is_ok_and(|all| *all == n) { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await
+    };
+    again.event(trouble());
+    told(2).await?;
+    // One that comes back long after a restart is news, though it was told before that.
+    let settled = Tuning { trouble_stands: Duration::ZERO, ..quick() };
+    let (third, _view) = bench.restarted_with(settled).await?;
+    third.event(trouble());
+    told(3).await?;
+    third.event(trouble());
+    told(4).await
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 )]
 
 mod addresses;
+mod disturbed;
 mod foreign;
 mod interfaces;
 mod kernel_marks;

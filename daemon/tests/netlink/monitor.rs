@@ -25,7 +25,7 @@ fn links_come_change_and_go() {
         let index = index_of("a0");
         let known = mirror.monitor.links().get(index).unwrap();
         let shown = ip_json("link show dev a0");
-        let mac = known.mac.unwrap().map(|byte| format!("{byte:02x}")).join(":");
+        let mac = known.facts.mac.unwrap().map(|byte| format!("{byte:02x}")).join(":");
         assert_eq!(shown[0]["address"], mac, "the hardware address for packets");
 
         ip("link set a1 down");

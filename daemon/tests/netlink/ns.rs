@@ -2,7 +2,8 @@
 //! thread and socket in it: nothing is left behind, however a test ends.
 
 use std::future::Future;
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -39,15 +40,15 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Another host: a thread in another namespace that does what it is told.
 pub(crate) struct Other {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::SyncSender<Job>,
     /// Its thread's number, which names its namespace to `ip`.
     pub(crate) tid: String,
 }
 
 impl Other {
     pub(crate) fn new() -> Self {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let (tell, told) = mpsc::channel();
+        let (jobs, queue) = mpsc::sync_channel::<Job>(1);
+        let (tell, told) = mpsc::sync_channel(1);
         std::thread::spawn(move || {
             enter_new_namespace();
             tell.send(nix::unistd::gettid().to_string()).unwrap();
@@ -57,7 +58,7 @@ impl Other {
     }
 
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::sync_channel(1);
         self.jobs
             .send(Box::new(move || {
                 let _ = tell.send(job());
@@ -142,6 +143,7 @@ pub(crate) fn spec(index: IfIndex, address: &str) -> AddressSpec {
     AddressSpec {
         index,
         net: net(address),
+        until: None,
         valid: Some(300),
         preferred: address.contains(':').then_some(0),
         no_prefix_route: true,
@@ -194,5 +196,43 @@ pub(crate) async fn until<T: std::fmt::Debug>(
     while let Err(state) = look() {
         assert!(started.elapsed() < within, "{what}: not within {within:?}; last seen: {state:#?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Somebody who adds and removes addresses of their own, as fast as the kernel lets them.
+pub(crate) struct Churn {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: std::thread::JoinHandle<u32>,
+}
+
+impl Churn {
+    /// In the calling thread's namespace.
+    pub(crate) fn start(interface: &str) -> Self {
+        let stop = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+        let (interface, stopped) = (interface.to_owned(), stop.clone());
+        // A new thread begins in the namespace of the one that makes it.
+        let thread = std::thread::spawn(move || {
+            let mut lines = String::new();
+            for n in 0..500 {
+                let address = format!("172.16.{}.{}/32 dev {interface}", n >> 8, n & 255);
+                lines.push_str(&format!("addr add {address}\naddr del {address}\n"));
+            }
+            let mut rounds = 0;
+            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                let mut batch =
+                    Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+                batch.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+                assert!(batch.wait().unwrap().success());
+                rounds += 1000;
+            }
+            rounds
+        });
+        Self { stop, thread }
+    }
+
+    /// How often it did.
+    pub(crate) fn stop(self) -> u32 {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.thread.join().expect("the churn ended well")
     }
 }

@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use purelb_api::{LBNodeAgent, ServiceGroup};
 use purelb_kit::controlplane::fixtures;
 use purelb_kit::embedded::EmbeddedApi;
-use purelb_kit::lab::{API_ADDRESS, API_PORT, AddressWatch, Lab, Prober, Probing, Process, Report};
+use purelb_kit::lab::{API_ADDRESS, API_PORT, AddressWatch, Lab, Prober, Probing, Process, Report, Timeline};
 use purelb_kit::wait::eventually;
 use serde_json::json;
 
@@ -81,7 +82,7 @@ impl Cluster {
 
     pub fn describe(&self) -> String {
         format!(
-            "Nodes: {}. Segment: 192.0.2.0/24 and 2001:db8:1::/64. An API server, the allocator, and purelbd on every node are running.",
+            "Nodes: {}. Segment: 192.0.2.0/24 and 2001:db8:1::/64. An API server, the allocator, and purelbd on every node are running. The ServiceGroup skips duplicate address detection for IPv6, so that its addresses can be used at once.",
             NODES.join(", ")
         )
     }
@@ -129,10 +130,6 @@ impl Cluster {
         self.prober.take().map(Prober::stop)
     }
 
-    pub fn lost(&self) -> u64 {
-        self.prober.as_ref().map_or(0, |p| p.report().lost())
-    }
-
     fn live_nodes(&self) -> impl Iterator<Item = &str> {
         NODES.into_iter().filter(|n| self.daemons.contains_key(*n))
     }
@@ -172,7 +169,7 @@ impl Cluster {
             let seen = report.as_ref().map(|r| r.vip(*ip));
             Row {
                 service: service.clone(),
-                vip: ip.to_string(),
+                vip: *ip,
                 on: on.get(ip).cloned().unwrap_or_default(),
                 answers: seen.and_then(|s| s.owner()).unwrap_or("-").to_owned(),
                 sent: seen.map_or(0, |s| s.sent),
@@ -182,14 +179,17 @@ impl Cluster {
         Ok(self.vips.iter().map(row).collect())
     }
 
-    /// The longest time that two kernels had an address at once.
-    pub fn longest_overlap(&self) -> Result<Duration> {
-        let mut longest = Duration::ZERO;
-        for vip in self.vips() {
-            let timeline = self.addresses.owners_timeline(vip)?;
-            longest = timeline.two_owners().map(|span| span.length()).fold(longest, Duration::max);
-        }
-        Ok(longest)
+    /// Who held each address since the begin, by the kernels' own word.
+    pub fn timelines(&self) -> Result<Vec<Timeline>> {
+        self.vips().into_iter().map(|vip| self.addresses.owners_timeline(vip)).collect()
+    }
+
+    /// How long a node's Lease is good for without being renewed.
+    pub async fn lease_of(&self, node: &str) -> Result<Duration> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let lease = leases.get(&format!("purelb-node-{node}")).await?;
+        let seconds = lease.spec.and_then(|s| s.lease_duration_seconds).context("a Lease has a duration")?;
+        Ok(Duration::from_secs(u64::try_from(seconds)?))
     }
 
     /// Runs `purelbctl` against a node's daemon, as an operator on that node would.

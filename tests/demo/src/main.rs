@@ -6,6 +6,7 @@
 
 mod cluster;
 mod screen;
+mod words;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use cluster::Cluster;
-use screen::Screen;
+use purelb_kit::lab::now;
+use screen::{Row, Screen};
+use words::{Step, together};
 
 /// A lost node's addresses move when its Lease has run out; this is what we wait at
 /// most, with room for a busy machine.
@@ -27,7 +30,7 @@ fn main() -> Result<()> {
 
 async fn show(keep: bool) -> Result<()> {
     let mut screen = Screen::new(std::io::stdout().is_terminal());
-    screen.say("Building three nodes and a client, each a network namespace, joined by a segment …");
+    screen.say("Three nodes and a client, each a network namespace, joined by a segment. The show takes about 40 seconds.");
     let mut cluster = Cluster::start().await?;
     screen.say(&cluster.describe());
 
@@ -39,8 +42,7 @@ async fn show(keep: bool) -> Result<()> {
     })
     .await?;
     screen.say(&format!(
-        "The allocator gave them {} addresses, IPv4 and IPv6. For each, the nodes whose subnet contains it \
-         elected one owner, which put it on eth0 and told the segment; all of it took {:.1} s.",
+        "The allocator gave them {} addresses, IPv4 and IPv6. {:.1} s after the first was created each was on one node.",
         cluster.vips().len(),
         began.elapsed().as_secs_f64()
     ));
@@ -48,8 +50,8 @@ async fn show(keep: bool) -> Result<()> {
 
     let drained = cluster.busiest()?;
     screen.step(2, &format!("Maintenance: purelbctl drain on {drained}."));
-    let before = cluster.lost();
-    let began = Instant::now();
+    let from = now();
+    let (its, before, began) = (cluster.held_by(&drained)?, cluster.rows()?, Instant::now());
     let said = cluster.purelbctl(&drained, &["drain"]).await?;
     screen.quote(&said);
     watch(&mut screen, &cluster, "nothing left on the drained node", PATIENCE, |c| {
@@ -57,53 +59,52 @@ async fn show(keep: bool) -> Result<()> {
     })
     .await?;
     let took = began.elapsed();
-    settle(&mut screen, &cluster, Duration::from_secs(2)).await?;
-    screen.say(&format!(
-        "{drained} handed each address to the next in line and let go only after that one had said it has it: \
-         {} probes lost, done in {:.2} s.",
-        cluster.lost() - before,
-        took.as_secs_f64()
-    ));
+    let after = settle(&mut screen, &cluster, Duration::from_secs(2)).await?;
+    let timelines = cluster.timelines()?;
+    let (before, after, timelines) = (&before[..], &after[..], &timelines[..]);
+    let step = Step { node: &drained, its: &its, before, after, timelines, from, took };
+    screen.say(&step.drained());
 
     screen.step(3, &format!("Back to work: purelbctl undrain on {drained}."));
-    let before = cluster.lost();
+    let (from, before, began) = (now(), cluster.rows()?, Instant::now());
     let said = cluster.purelbctl(&drained, &["undrain"]).await?;
     screen.quote(&said);
     watch(&mut screen, &cluster, "the node has addresses again", PATIENCE, |c| {
         Ok((!c.held_by(&drained)?.is_empty()).then_some(()))
     })
     .await?;
-    settle(&mut screen, &cluster, Duration::from_secs(2)).await?;
-    screen.say(&format!("It got back what it wins, the same way: {} probes lost.", cluster.lost() - before));
+    let took = began.elapsed();
+    let after = settle(&mut screen, &cluster, Duration::from_secs(2)).await?;
+    let (its, timelines) = (cluster.held_by(&drained)?, cluster.timelines()?);
+    let (before, after, timelines) = (&before[..], &after[..], &timelines[..]);
+    screen.say(&Step { node: &drained, its: &its, before, after, timelines, from, took }.returned());
 
     let victim = cluster.busiest()?;
-    let orphans = cluster.held_by(&victim)?;
     screen.step(4, &format!("Disaster: {victim} loses power."));
-    let before = cluster.lost();
-    let began = Instant::now();
+    let lease = cluster.lease_of(&victim).await?;
+    let (its, power_lost, before, began) =
+        (cluster.held_by(&victim)?, now(), cluster.rows()?, Instant::now());
     cluster.power_off(&victim)?;
     watch(&mut screen, &cluster, "the survivors hold everything", PATIENCE, |c| {
         Ok(c.all_owned()?.then_some(()))
     })
     .await?;
     let took = began.elapsed();
-    settle(&mut screen, &cluster, Duration::from_secs(2)).await?;
-    screen.say(&format!(
-        "Nobody could be asked, so the others waited until its Lease had run out (10 s), and then took over its \
-         {} address(es) at once: {:.1} s after the plug was pulled. In between {} probes went unanswered; \
-         the addresses of the other nodes lost none.",
-        orphans.len(),
-        took.as_secs_f64(),
-        cluster.lost() - before
-    ));
+    let after = settle(&mut screen, &cluster, Duration::from_secs(2)).await?;
+    let timelines = cluster.timelines()?;
+    let (before, after, timelines) = (&before[..], &after[..], &timelines[..]);
+    screen.say(
+        &Step { node: &victim, its: &its, before, after, timelines, from: power_lost, took }
+            .power_lost(lease),
+    );
 
     let report = cluster.stop_probing().context("the prober was running")?;
     screen.say(&format!(
-        "\nIn all the client sent {} probes; the longest silence of an address was {:.1} s. No address was ever on two \
-         nodes outside a handover: {:.0} ms of overlap in the longest one.",
+        "\nIn all the client sent {} probes and lost {}; the longest silence of an address was {:.1} s. {}",
         report.sent(),
+        report.lost(),
         report.gap().as_secs_f64(),
-        cluster.longest_overlap()?.as_secs_f64() * 1e3
+        together(&cluster.timelines()?, power_lost)
     ));
     if keep {
         screen.say(&cluster.hands_on());
@@ -139,13 +140,15 @@ async fn watch<T>(
     }
 }
 
-/// Lets the client go on for a while, so that what was lost is known to be lost.
-async fn settle(screen: &mut Screen, cluster: &Cluster, time: Duration) -> Result<()> {
+/// Lets the client go on for a while, so that what was lost is known to be lost. Answers
+/// with the table it drew last, which the words are made from.
+async fn settle(screen: &mut Screen, cluster: &Cluster, time: Duration) -> Result<Vec<Row>> {
     let until = Instant::now() + time;
     while Instant::now() < until {
         screen.live(&cluster.rows()?);
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
-    screen.table(&cluster.rows()?);
-    Ok(())
+    let rows = cluster.rows()?;
+    screen.table(&rows);
+    Ok(rows)
 }

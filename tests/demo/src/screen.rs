@@ -3,12 +3,13 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::IpAddr;
 
 /// One address, as the world sees it right now.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub service: String,
-    pub vip: String,
+    pub vip: IpAddr,
     /// Nodes whose kernel has it.
     pub on: Vec<String>,
     /// Who answered the client's last probe.
@@ -76,7 +77,12 @@ impl Screen {
             let _ = writeln!(
                 text,
                 "   {:<10} {:<18} {:<18} {:<12} {:>8} {:>6}",
-                row.service, row.vip, on, row.answers, row.sent, row.lost
+                row.service,
+                row.vip.to_string(),
+                on,
+                row.answers,
+                row.sent,
+                row.lost
             );
         }
         self.drawn = rows.len() + 1;
@@ -90,7 +96,7 @@ fn wrap(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut column = 0;
     for word in text.split(' ') {
-        if column > 0 && column + 1 + word.len() > width {
+        if column > 0 && column + 1 + word.chars().count() > width {
             out.push('\n');
             column = 0;
         } else if column > 0 {

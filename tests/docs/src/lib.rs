@@ -5,6 +5,7 @@
 //! names a flag, a field or a file that is gone fails the build and not its reader.
 
 pub mod commands;
+pub mod decisions;
 pub mod examples;
 pub mod facts;
 pub mod links;

@@ -23,6 +23,11 @@ fn every_page_is_found_from_the_index() {
 }
 
 #[test]
+fn decisions_say_their_number_date_and_status() {
+    none(decisions::check(&pages().unwrap()));
+}
+
+#[test]
 fn examples_are_taken_by_the_code_that_reads_them() {
     let all: Result<Vec<Vec<String>>> = pages().unwrap().iter().map(examples::check).collect();
     none(all.unwrap().concat());

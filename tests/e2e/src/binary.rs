@@ -12,6 +12,16 @@ pub fn purelbd() -> Result<PathBuf> {
     program("purelbd")
 }
 
+/// The daemon as the packages have it, for what depends on how it was built: its memory.
+/// Linking it takes minutes, the first time.
+pub fn shipped_purelbd() -> Result<PathBuf> {
+    static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    match std::env::var_os(SHIPPED) {
+        Some(dir) => Ok(PathBuf::from(dir).join("purelbd")),
+        None => among(&BUILT, "dist", "purelbd"),
+    }
+}
+
 /// Where the operator's program is; built like the daemon.
 pub fn purelbctl() -> Result<PathBuf> {
     program("purelbctl")
@@ -24,15 +34,21 @@ pub fn allocator() -> Result<PathBuf> {
 
 /// Names a directory of programs to test instead, such as installed ones.
 const PROGRAMS: &str = "PURELB_E2E_PROGRAMS";
+/// The same for programs as they are packaged.
+const SHIPPED: &str = "PURELB_E2E_SHIPPED";
 
 fn program(name: &'static str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os(PROGRAMS) {
         return Ok(PathBuf::from(dir).join(name));
     }
     static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    among(&BUILT, "release", name)
+}
+
+fn among(built: &Mutex<Vec<PathBuf>>, profile: &str, name: &str) -> Result<PathBuf> {
+    let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
     if built.is_empty() {
-        *built = build()?;
+        *built = build(profile)?;
     }
     let path = built.iter().find(|p| p.file_name().is_some_and(|file| file == name));
     path.cloned().with_context(|| format!("cargo built {name} and did not say where it is"))
@@ -40,7 +56,7 @@ fn program(name: &'static str) -> Result<PathBuf> {
 
 /// All of them together: cargo chooses the features of shared dependencies by what is
 /// built in one go, and another choice builds half of them anew.
-fn build() -> Result<Vec<PathBuf>> {
+fn build(profile: &str) -> Result<Vec<PathBuf>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
     command
@@ -48,7 +64,8 @@ fn build() -> Result<Vec<PathBuf>> {
             "build",
             "--quiet",
             "--locked",
-            "--release",
+            "--profile",
+            profile,
             "-p",
             "purelbd",
             "-p",

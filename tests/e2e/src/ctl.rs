@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use purelb_kit::signals;
 use purelb_kit::wait::eventually;
 
 use crate::binary::purelbctl;
@@ -72,7 +73,7 @@ impl Running {
     }
 
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), signal)?)
+        signals::send(Pid::from_raw(i32::try_from(self.child.id())?), signal)
     }
 
     /// Its answers are a few lines, which pipes hold.

@@ -18,7 +18,7 @@ use purelb_core::Mono;
 use purelb_kit::lab::{Node, Process, now};
 use purelb_kit::wait::eventually;
 
-use crate::binary::purelbd;
+use crate::binary::{purelbd, shipped_purelbd};
 use crate::cluster::Cluster;
 
 const METRICS_PORT: u16 = 7472;
@@ -28,6 +28,8 @@ const METRICS_PORT: u16 = 7472;
 pub struct Settings {
     /// More of the configuration file.
     pub toml: String,
+    /// The program as it is packaged, where it matters how it was built.
+    pub shipped: bool,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub struct Daemon {
 impl Daemon {
     pub(crate) fn start(cluster: &Cluster<'_>, name: &str, kubeconfig: &Path) -> Result<Self> {
         let node = cluster.node(name);
-        let program = purelbd()?;
+        let program = if cluster.settings.shipped { shipped_purelbd()? } else { purelbd()? };
         let dir = node.dir();
         let config = dir.join("purelbd.toml");
         let text = format!(

@@ -15,11 +15,11 @@ mod older;
 mod services;
 mod trial;
 
-pub use binary::{purelbctl, purelbd};
+pub use binary::{purelbctl, purelbd, shipped_purelbd};
 pub use cluster::{Cluster, own_plane, shared_plane};
 pub use ctl::{Answer, Running};
 pub use daemon::{Daemon, Settings};
-pub use measure::{Usage, millis, print_row, row};
+pub use measure::{Memory, Usage, millis, print_figure, print_row, row};
 pub use older::OlderMember;
 pub use services::{Wish, vip};
 pub use trial::{Instruments, Trial, losses};

@@ -22,6 +22,71 @@ pub fn millis(time: Duration) -> String {
     format!("{:.0} ms", time.as_secs_f64() * 1000.0)
 }
 
+/// Any other figure, for the summary of a run.
+pub fn print_figure(figure: &str) {
+    let _ = writeln!(std::io::stderr(), "figure: {figure}");
+}
+
+/// What a process has in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub resident_kib: u64,
+    /// Its own: heap, stacks, and what the linker had to relocate.
+    pub anonymous_kib: u64,
+    /// Pages of the program and its libraries: read from files, and given back when
+    /// memory is short.
+    pub file_kib: u64,
+    /// The most it ever was.
+    pub peak_kib: u64,
+}
+
+impl Memory {
+    pub fn of(pid: Pid) -> Result<Self> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let of = |key: &str| number(&status, key).with_context(|| format!("no {key}"));
+        Ok(Self {
+            resident_kib: of("VmRSS:")?,
+            anonymous_kib: of("RssAnon:")?,
+            file_kib: of("RssFile:")?,
+            peak_kib: of("VmHWM:")?,
+        })
+    }
+
+    pub fn resident_mib(&self) -> f64 {
+        self.resident_kib as f64 / 1024.0
+    }
+
+    /// Resident KiB by what is mapped and how, largest first.
+    pub fn by_mapping(pid: Pid) -> Result<Vec<(String, u64)>> {
+        let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+        let mut sums: std::collections::BTreeMap<String, u64> = Default::default();
+        let mut mapping = String::new();
+        for line in smaps.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            match fields.as_slice() {
+                ["Rss:", kib, _] => *sums.entry(mapping.clone()).or_default() += kib.parse::<u64>()?,
+                [range, rights, _, _, _, file @ ..] if range.contains('-') => {
+                    let file = file.first().and_then(|f| f.rsplit('/').next()).unwrap_or("anonymous");
+                    mapping = format!("{rights} {file}");
+                }
+                _ => {}
+            }
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, kib)| std::cmp::Reverse(*kib));
+        Ok(sums)
+    }
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mib = |kib: u64| kib as f64 / 1024.0;
+        let (anonymous, file, peak) = (mib(self.anonymous_kib), mib(self.file_kib), mib(self.peak_kib));
+        let all = self.resident_mib();
+        write!(f, "{all:.1} MiB ({anonymous:.1} anonymous, {file:.1} of files), at most {peak:.1}")
+    }
+}
+
 /// What a process has used up to now.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Event, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use purelb_api::ServiceGroup;
 use purelb_core::Mono;
 use purelb_kit::controlplane::fixtures::{allocated, endpoint_slice, service, status_with};
 use purelb_kit::lab::now;
@@ -61,7 +63,8 @@ impl Cluster<'_> {
     /// Creates the Service and gives it its addresses; answers when the status was sent
     /// and when the server had confirmed it.
     pub async fn serve(&self, wish: Wish) -> Result<(Mono, Mono)> {
-        let mut object = allocated(service(&self.namespace, &wish.name), "default", wish.pool);
+        let group = self.group_for(&wish).await?;
+        let mut object = allocated(service(&self.namespace, &wish.name), &group, wish.pool);
         let spec = object.spec.as_mut().context("a Service has a spec")?;
         spec.load_balancer_class = Some(self.class.clone());
         if wish.only_local {
@@ -82,6 +85,25 @@ impl Cluster<'_> {
             .await
             .context("the Service's status")?;
         Ok((sent, now()))
+    }
+
+    /// The group its addresses belong to, with just these, unless the test made one.
+    async fn group_for(&self, wish: &Wish) -> Result<String> {
+        let of_test: Api<ServiceGroup> = Api::namespaced(self.client.clone(), &self.namespace);
+        if of_test.get_opt("default").await?.is_some() {
+            return Ok("default".to_owned());
+        }
+        let one = |ip: &IpAddr| json!({"pool": ip, "subnet": IpNet::from(*ip), "aggregation": "default"});
+        let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = wish.vips.iter().partition(|ip| ip.is_ipv4());
+        let mut pools = json!({"skipIPv6DAD": wish.skip_dad});
+        for (field, addresses) in [("v4pools", v4), ("v6pools", v6)] {
+            if !addresses.is_empty() {
+                pools[field] = addresses.iter().map(one).collect();
+            }
+        }
+        let name = format!("of-{}", wish.name);
+        self.group(&name, json!({wish.pool: pools})).await?;
+        Ok(name)
     }
 
     pub async fn remove_service(&self, name: &str) -> Result<()> {

@@ -194,8 +194,17 @@ async fn stuck_clients_cost_nobody_anything() -> Result<()> {
     let (cluster, vips) = held_by_a(&["a", "b"], 2).await?;
     let a = cluster.daemon("a");
     let trial = Trial::start(&cluster, "x", &vips).await?;
-    let stuck: Vec<_> = (0..20).map(|_| a.ctl_start("get vips --watch")).collect::<Result<_>>()?;
-    for one in &stuck {
+    // In the middle of a stream, not on their way to it.
+    let file = |n: usize| a.node.dir().join(format!("stuck-{n}"));
+    let stuck: Vec<_> = (0..20).map(|n| a.ctl_into("get vips --watch", &file(n))).collect::<Result<_>>()?;
+    for (n, one) in stuck.iter().enumerate() {
+        eventually("the watch has begun", WITHIN, || async {
+            match std::fs::metadata(file(n)).map(|m| m.len()) {
+                Ok(0) | Err(_) => Err(n),
+                Ok(_) => Ok(()),
+            }
+        })
+        .await?;
         one.signal(Signal::SIGSTOP)?;
     }
     // And some that connect and say nothing at all.

@@ -1,6 +1,7 @@
 //! What an operator follows and sends on: lists that go on, and the support bundle.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -37,6 +38,12 @@ async fn a_list_that_is_watched_goes_on() -> Result<()> {
     shows("192.0.2.100").await?;
     cluster.serve(Wish::new("second", [second])).await?;
     shows("192.0.2.101").await?;
+    let there = a.ctl("get vips 192.0.2.101 -o name").await?;
+    assert_eq!((there.out.trim(), there.code), ("192.0.2.101", 0), "{there:?}");
+    let gone = a.ctl("get vips 192.0.2.101 203.0.113.7 -o name").await?;
+    assert!(gone.code == 1 && gone.err.contains("203.0.113.7 is not there"), "{gone:?}");
+    let namespace = a.ctl("get vips -n no-such-namespace -o name").await?;
+    assert_eq!((namespace.out.as_str(), namespace.code), ("", 0), "{namespace:?}");
     watching.signal(Signal::SIGINT)?;
     let ended = watching.finish(PATIENCE).await?;
     assert!(ended.err.is_empty(), "an interrupt is no error: {ended:?}");
@@ -62,6 +69,8 @@ async fn a_support_bundle_holds_what_support_needs() -> Result<()> {
     let made = a.ctl(&ask).await?;
     assert_eq!(made.code, 0, "{made:?}");
     assert!(made.out.contains("bundle.tar"), "{made:?}");
+    let mode = std::fs::metadata(&bundle)?.permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "{mode:o}: what the journal says is not for everybody");
     let again = a.ctl(&ask).await?;
     assert_ne!(again.code, 0, "nothing is overwritten: {again:?}");
 

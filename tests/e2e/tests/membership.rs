@@ -1,11 +1,10 @@
-//! Who takes part: Leases deleted or written by others, Nodes deleted or vouched down,
-//! clocks that are wrong, members of the older format.
+//! Who takes part: Leases deleted or written by others, Nodes deleted or vouched down.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use purelb_e2e::{Cluster, OlderMember, Trial, Wish, millis, row, shared_plane};
+use purelb_e2e::{Cluster, Trial, Wish, millis, row, shared_plane};
 use purelb_kit::lab::{Lab, LabBuilder, now};
 use purelb_kit::wait::eventually;
 use serde_json::json;
@@ -132,68 +131,5 @@ async fn a_node_that_is_deleted_or_vouched_down_is_out_at_once() -> Result<()> {
     let owner = lease.metadata.owner_references.unwrap_or_default();
     let uid = cluster.nodes().get(&name).await?.metadata.uid;
     assert_eq!(owner.first().map(|o| o.uid.clone()), uid, "of the new Node");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_member_of_the_older_format_wins_and_loses() -> Result<()> {
-    let cluster = Cluster::start(shared_plane().await?, nodes(["a"])).await?;
-    cluster.register("old").await?;
-    let vips = cluster.won_by("old", &["a", "old"], 1, 0)?;
-    let kept = cluster.won_by("a", &["a", "old"], 1, 0)?;
-    cluster.serve(Wish::new("web", vips.iter().chain(&kept).copied())).await?;
-    for vip in vips.iter().chain(&kept) {
-        cluster.one_holder(*vip).await?;
-    }
-    let mut trial = Trial::start(&cluster, "x", &vips).await?;
-    trial.begin();
-    // Its clock is an hour behind: by its own time the Lease ended long ago.
-    let subnets = ["192.0.2.0/24", "2001:db8:1::/64"];
-    let wrong = -jiff::SignedDuration::from_hours(1);
-    let older = OlderMember::start(&cluster, "old", &subnets, wrong).await?;
-    let mut gone = Duration::ZERO;
-    for vip in &vips {
-        gone = gone.max(trial.withdrawn(*vip, "a").await?);
-    }
-    row(
-        "handoff to a member of the older format, its clock 1 h behind",
-        "let go at the handoff deadline, 5 s",
-        &format!("after {}", millis(gone)),
-        gone > Duration::from_millis(4800) && gone < Duration::from_millis(6000),
-    );
-    for vip in &kept {
-        assert_eq!(cluster.one_holder(*vip).await?, "a", "what a wins stays");
-    }
-    // It stops renewing: its Lease runs out by our own clock, and a takes over.
-    drop(older);
-    trial.begin();
-    for vip in &vips {
-        cluster.holder_where(*vip, "on a", |n| n == "a").await?;
-    }
-    let back = now().since(trial.at);
-    row(
-        "a member of the older format dies",
-        "taken over < lease + 0.5 s",
-        &format!("after {}", millis(back)),
-        back > Duration::from_secs(6) && back < Duration::from_millis(10_500),
-    );
-    // One whose clock is an hour ahead does not live an hour longer, either.
-    trial.begin();
-    let ahead = OlderMember::start(&cluster, "old", &subnets, -wrong).await?;
-    for vip in &vips {
-        trial.withdrawn(*vip, "a").await?;
-    }
-    drop(ahead);
-    trial.begin();
-    for vip in &vips {
-        cluster.holder_where(*vip, "on a", |n| n == "a").await?;
-    }
-    let back = now().since(trial.at);
-    row(
-        "a member dies whose clock is 1 h ahead",
-        "taken over < lease + 0.5 s",
-        &format!("after {}", millis(back)),
-        back < Duration::from_millis(10_500),
-    );
     Ok(())
 }

@@ -210,3 +210,35 @@ async fn overlapping_subnets_and_two_legs() -> Result<()> {
     }
     Ok(())
 }
+
+/// What a tenant may write on their Service moves its address nowhere.
+#[tokio::test]
+async fn annotations_of_a_tenant_put_nothing_on_every_node() -> Result<()> {
+    let lab = Lab::builder()
+        .segment("lan", ["192.0.2.0/24"])
+        .node("a", ["lan"])
+        .node("b", ["lan"])
+        .node("c", ["lan"]);
+    let cluster = Cluster::start(shared_plane().await?, lab).await?;
+    let pool = json!({"v4pool": {"pool": "192.0.2.130-192.0.2.140", "subnet": "192.0.2.0/24"}});
+    cluster.group("default", json!({"local": pool})).await?;
+    let ip = vip("192.0.2.130");
+    cluster.serve(Wish::new("web", [ip])).await?;
+    let holder = cluster.one_holder(ip).await?;
+    // Created so: a change of theirs is refused by the cluster's policy, too.
+    let services = cluster.services();
+    services.delete("web", &Default::default()).await?;
+    cluster
+        .until("it is gone", PATIENCE, || {
+            let holders = cluster.holders(ip).map_err(|e| e.to_string())?;
+            if holders.is_empty() { Ok(()) } else { Err(format!("{holders:?}")) }
+        })
+        .await?;
+    cluster.serve(Wish::new("web", [ip]).remote()).await?;
+    let again = cluster.one_holder(ip).await?;
+    assert_eq!(again, holder);
+    cluster.announced_by(&holder, &[ip]).await?;
+    let holders = cluster.holders(ip)?;
+    assert!(holders.len() == 1 && holders[0].1 != "kube-lb0", "{holders:?}");
+    Ok(())
+}

@@ -9,4 +9,5 @@ pub mod faults;
 pub mod ipam;
 pub mod lab;
 pub mod netbox;
+pub mod signals;
 pub mod wait;

@@ -71,12 +71,29 @@ async fn furnish(plane: &ControlPlane) -> Result<()> {
     ];
     purelb_kit::controlplane::manifests::apply(&admin, &objects).await?;
     // A policy is enforced a moment after it was accepted.
-    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let daemon = plane.daemon_of("n1").await?;
     let spec = json!({"spec": {"externalTrafficPolicy": "Local"}});
     let path = "/api/v1/namespaces/shop/services/web?dryRun=All";
     eventually("the policy on Services is enforced", Duration::from_secs(30), || async {
         match ask(&daemon, "PATCH", path, Some(&spec)).await {
             Ok((422, _)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    let unbound = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let slot = json!({"metadata": {"annotations": {"purelb.io/announcing-IPv4": "n1,eth0,192.0.2.5"}}});
+    eventually("the policy on tokens is enforced", Duration::from_secs(30), || async {
+        match ask(&unbound, "PATCH", path, Some(&slot)).await {
+            Ok((422, text)) if text.contains("bound to its Node") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    let mark = json!({"metadata": {"annotations": {"purelb.io/pool-type": "remote"}}});
+    eventually("the policy on marks is enforced", Duration::from_secs(30), || async {
+        match ask(&admin, "PATCH", path, Some(&mark)).await {
+            Ok((422, text)) if text.contains("written by purelb alone") => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
@@ -99,7 +116,9 @@ fn lease_content(instance: &str) -> Result<LeaseContent> {
         duration: Duration::from_secs(10),
         subnets: BTreeSet::from(["192.0.2.0/24".parse()?]),
         draining: None,
-        announced: BTreeSet::new(),
+        rank: purelb_core::facts::Rank::First,
+        announced: Default::default(),
+        declined: BTreeSet::new(),
         node_uid: "00000000-0000-0000-0000-000000000000".into(),
     })
 }
@@ -107,7 +126,10 @@ fn lease_content(instance: &str) -> Result<LeaseContent> {
 #[tokio::test]
 async fn a_daemon_can_do_its_work() -> Result<()> {
     let plane = plane().await?;
-    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let daemon = plane.daemon_of("n1").await?;
+    let uid = Api::<Node>::all(plane.admin()?).get("n1").await?.uid();
+    let next = json!({"spec": {"expirationSeconds": 3600,
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}}});
     let condition = json!({"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "ConfigError",
         "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}});
     all_allowed(
@@ -139,12 +161,8 @@ async fn a_daemon_can_do_its_work() -> Result<()> {
                 "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents?watch=1&timeoutSeconds=1",
                 None,
             ),
-            (
-                "PATCH",
-                "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a/status",
-                Some(condition.clone()),
-            ),
-            ("PATCH", "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status", Some(condition)),
+            ("PATCH", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a/status", Some(condition)),
+            ("POST", "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token", Some(next)),
             ("GET", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", None),
             (
                 "GET",
@@ -166,7 +184,9 @@ async fn a_daemon_can_do_its_work() -> Result<()> {
 #[tokio::test]
 async fn a_daemon_keeps_its_lease() -> Result<()> {
     let plane = plane().await?;
-    let leases: Api<Lease> = Api::namespaced(plane.client_for(&ServiceAccount::node_daemon()).await?, SYSTEM);
+    let made = fixtures::node("keeps-its-lease");
+    Api::<Node>::all(plane.admin()?).create(&PostParams::default(), &made).await?;
+    let leases: Api<Lease> = Api::namespaced(plane.daemon_of("keeps-its-lease").await?, SYSTEM);
     let node = NodeName::new("keeps-its-lease")?;
     let now = k8s_openapi::jiff::Timestamp::now;
     let made = lease::create(SYSTEM, &node, &lease_content("first")?, Some("192.0.2.1:7473"), now());
@@ -203,7 +223,7 @@ async fn a_daemon_keeps_its_lease() -> Result<()> {
 #[tokio::test]
 async fn a_daemon_can_do_nothing_else() -> Result<()> {
     let plane = plane().await?;
-    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let daemon = plane.daemon_of("n1").await?;
     let service = serde_json::to_value(fixtures::service("shop", "more"))?;
     all_refused(
         &daemon,
@@ -237,12 +257,12 @@ async fn a_daemon_can_do_nothing_else() -> Result<()> {
                 "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a",
                 Some(json!({"spec": {"local": {}}})),
             ),
-            ("DELETE", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a", None),
             (
-                "POST",
-                "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token",
-                Some(json!({"spec": {}})),
+                "PATCH",
+                "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g/status",
+                Some(json!({"status": {"ipam": "Cluster"}})),
             ),
+            ("DELETE", "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a", None),
             (
                 "POST",
                 "/api/v1/namespaces/purelb-system/serviceaccounts/purelb-allocator/token",
@@ -257,31 +277,260 @@ async fn a_daemon_can_do_nothing_else() -> Result<()> {
     .await
 }
 
+/// What an account asked of one object, and what it was told: `Err` with the words.
+type Case<'a> = (&'a Client, &'static str, Value, Result<(), &'static str>);
+
+async fn all_as_expected(cases: Vec<Case<'_>>) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (client, path, patch, expected) in cases {
+        let (code, text) = ask(client, "PATCH", path, Some(&patch)).await?;
+        let as_expected = match expected {
+            Ok(()) => code == 200,
+            Err(words) => code == 422 && text.contains(words),
+        };
+        if !as_expected {
+            let text: String = text.chars().take(300).collect();
+            wrong.push(format!("PATCH {path} {patch}: expected {expected:?}, got {code} {text}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_not_ours_on_a_service_stays() -> Result<()> {
     let plane = plane().await?;
     let admin = plane.admin()?;
     let mine = fixtures::service("shop", "guarded");
     Api::<Service>::namespaced(admin, "shop").create(&PostParams::default(), &mine).await?;
-    let daemon = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let daemon = plane.daemon_of("n1").await?;
     let allocator = plane.client_for(&ServiceAccount::allocator()).await?;
     let annotate = |key: &str| json!({"metadata": {"annotations": {key: "x"}}});
-    let cases = [
-        (&daemon, annotate("purelb.io/announcing-IPv6"), Ok(())),
-        (&daemon, annotate("purelb.io/service-group"), Err("only the announcing annotations")),
-        (&daemon, annotate("example.com/theirs"), Err("only its own annotations")),
-        (&daemon, json!({"metadata": {"labels": {"a": "b"}}}), Err("never changes the labels")),
-        (&daemon, json!({"spec": {"externalTrafficPolicy": "Local"}}), Err("never changes the spec")),
-        (&allocator, annotate("purelb.io/allocated-from"), Ok(())),
-        (&allocator, annotate("example.com/theirs"), Err("only its own annotations")),
-        (&allocator, json!({"spec": {"loadBalancerIP": "192.0.2.9"}}), Err("never changes the spec")),
+    // An owner that does not exist has the object deleted; a finalizer keeps it for ever.
+    let owner = || {
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "nothing",
+            "uid": "00000000-0000-0000-0000-000000000000"}]}})
+    };
+    let finalizer = || json!({"metadata": {"finalizers": ["example.com/for-ever"]}});
+    let (service, status) =
+        ("/api/v1/namespaces/shop/services/guarded", "/api/v1/namespaces/shop/services/guarded/status");
+    let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.6", "ipMode": "VIP"}]}}});
+    // What one node says of another is not taken: a drain may wait for it.
+    let slots = |text: &str| json!({"metadata": {"annotations": {"purelb.io/announcing-IPv4": text}}});
+    let other = plane.daemon_of("n2").await?;
+    let forged = Err("only its own node");
+    all_as_expected(vec![
+        (&daemon, service, slots("n1,eth0,192.0.2.6"), Ok(())),
+        (&other, service, slots("n1,eth0,192.0.2.6 n2,eth0,192.0.2.7"), Ok(())),
+        (&daemon, service, slots("n1,eth0,192.0.2.6 n2,eth0,192.0.2.7 n2,eth0,192.0.2.8"), forged),
+        (&daemon, service, slots("n1,eth0,192.0.2.6 n2,eth1,192.0.2.7"), forged),
+        (&daemon, service, slots("n1,eth0,192.0.2.6 n10,eth0,192.0.2.7"), forged),
+        (&daemon, service, slots("n1,eth0,192.0.2.6\tn2,eth0,192.0.2.9"), forged),
+        (&daemon, service, slots("n1,eth0,192.0.2.6\nn2,eth0,192.0.2.7"), Ok(())),
+        (&daemon, service, slots("n1,eth0,192.0.2.6 n2,eth0,192.0.2.7"), Ok(())),
+        (&daemon, service, slots("n1,eth0,192.0.2.6 n1,eth0,192.0.2.7"), Ok(())),
+        (&daemon, service, slots("n1,eth0,192.0.2.6"), Ok(())),
+        (&daemon, service, slots(""), Ok(())),
+        (&daemon, service, annotate("purelb.io/service-group"), Err("only the announcing annotations")),
+        (&daemon, service, annotate("purelb.io/allocated-by"), Err("only the announcing annotations")),
+        (&daemon, service, annotate("example.com/theirs"), Err("only its own annotations")),
+        (&daemon, service, json!({"metadata": {"labels": {"a": "b"}}}), Err("never changes the labels")),
+        (
+            &daemon,
+            service,
+            json!({"spec": {"externalTrafficPolicy": "Local"}}),
+            Err("never changes the spec"),
+        ),
+        (&daemon, service, owner(), Err("never changes the owners")),
+        (&daemon, service, finalizer(), Err("never changes the finalizers")),
+        (&allocator, service, annotate("purelb.io/allocated-from"), Ok(())),
+        (&allocator, service, annotate("example.com/theirs"), Err("only its own annotations")),
+        (
+            &allocator,
+            service,
+            json!({"spec": {"loadBalancerIP": "192.0.2.9"}}),
+            Err("never changes the spec"),
+        ),
+        (&allocator, service, owner(), Err("never changes the owners")),
+        (&allocator, service, finalizer(), Err("never changes the finalizers")),
+        (&allocator, status, given, Ok(())),
+        (&allocator, status, owner(), Err("never changes the owners")),
+        (&allocator, status, finalizer(), Err("never changes the finalizers")),
+        (&allocator, status, json!({"metadata": {"labels": {"a": "b"}}}), Err("never changes the labels")),
+        (&allocator, status, annotate("example.com/theirs"), Err("only its own annotations")),
+    ])
+    .await?;
+    // The daemon has no right on the status at all.
+    all_refused(
+        &daemon,
+        vec![
+            ("PATCH", "/api/v1/namespaces/shop/services/guarded/status", Some(owner())),
+            ("PATCH", "/api/v1/namespaces/shop/services/guarded/status", Some(finalizer())),
+        ],
+    )
+    .await
+}
+
+/// An account that may edit every Service of the shop, as a tenant may.
+async fn editor(plane: &ControlPlane, account: &ServiceAccount) -> Result<Client> {
+    let (namespace, name) = (&account.namespace, &account.name);
+    let admin = plane.admin()?;
+    fixtures::ensure_namespace(&admin, namespace).await?;
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "edit", "namespace": "shop"},
+            "rules": [{"apiGroups": [""], "resources": ["services"], "verbs": ["*"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": format!("edit-{namespace}-{name}"), "namespace": "shop"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]}),
     ];
-    for (client, patch, expected) in cases {
-        let (code, text) =
-            ask(client, "PATCH", "/api/v1/namespaces/shop/services/guarded", Some(&patch)).await?;
+    purelb_kit::controlplane::manifests::apply(&admin, &objects).await?;
+    plane.client_for(account).await
+}
+
+#[tokio::test]
+async fn what_purelb_wrote_on_a_service_is_changed_by_nobody_else() -> Result<()> {
+    let plane = plane().await?;
+    let admin = plane.admin()?;
+    let services: Api<Service> = Api::namespaced(admin.clone(), "shop");
+    services.create(&PostParams::default(), &fixtures::service("shop", "marked")).await?;
+    let tenant = editor(plane, &ServiceAccount::new("shop", "tenant")).await?;
+    let allocator = plane.client_for(&ServiceAccount::allocator()).await?;
+    let path = "/api/v1/namespaces/shop/services/marked";
+    let annotate = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
+    let marks = json!({"metadata": {"annotations": {"purelb.io/allocated-by": "PureLB",
+        "purelb.io/allocated-from": "g", "purelb.io/pool-type": "local"}}});
+    let mut cases: Vec<Case<'_>> = vec![(&allocator, path, marks, Ok(()))];
+    for key in [
+        "purelb.io/allocated-by",
+        "purelb.io/allocated-from",
+        "purelb.io/pool-type",
+        "purelb.io/skip-ipv6-dad",
+        "purelb.io/taken-over-by",
+        "purelb.io/announcing-IPv4",
+        "purelb.io/announcing-IPv6",
+    ] {
+        for client in [&tenant, &admin] {
+            cases.push((client, path, annotate(key, json!("forged")), Err("written by purelb alone")));
+        }
+    }
+    cases.extend([
+        (&tenant, path, annotate("purelb.io/allocated-by", Value::Null), Err("written by purelb alone")),
+        (&tenant, path, annotate("purelb.io/pool-type", json!("local")), Ok(())),
+        (&tenant, path, annotate("purelb.io/service-group", json!("g")), Ok(())),
+        (&tenant, path, annotate("purelb.io/addresses", json!("192.0.2.5")), Ok(())),
+        (&tenant, path, json!({"spec": {"externalTrafficPolicy": "Local"}}), Ok(())),
+    ]);
+    all_as_expected(cases).await?;
+
+    // An exported manifest: a tenant is told to clean it, a restore goes through.
+    let mut exported = fixtures::service("shop", "exported");
+    exported.annotations_mut().insert("purelb.io/pool-type".into(), "remote".into());
+    let body = serde_json::to_value(&exported)?;
+    let (code, text) = ask(&tenant, "POST", "/api/v1/namespaces/shop/services", Some(&body)).await?;
+    assert!(code == 422 && text.contains("leave it out of what you apply"), "{code} {text}");
+    let (code, text) = ask(&admin, "POST", "/api/v1/namespaces/shop/services", Some(&body)).await?;
+    assert_eq!(code, 200, "{text}");
+    let plain = serde_json::to_value(fixtures::service("shop", "plain"))?;
+    let (code, text) = ask(&tenant, "POST", "/api/v1/namespaces/shop/services", Some(&plain)).await?;
+    assert_eq!(code, 200, "{text}");
+    Ok(())
+}
+
+/// Who counts as purelb is named: an account is not purelb because of where it lives.
+#[tokio::test]
+async fn only_accounts_of_purelb_write_what_purelb_writes() -> Result<()> {
+    let plane = plane().await?;
+    let services: Api<Service> = Api::namespaced(plane.admin()?, "shop");
+    services.create(&PostParams::default(), &fixtures::service("shop", "named")).await?;
+    let path = "/api/v1/namespaces/shop/services/named";
+    let mark = |value: &str| json!({"metadata": {"annotations": {"purelb.io/pool-type": value}}});
+    let refused = Err("written by purelb alone");
+    let mut clients = Vec::new();
+    for (namespace, name, expected) in [
+        ("purelb", "somebody", refused),
+        ("purelb", "default", refused),
+        ("purelb", "purelbd", refused),
+        ("purelb", "purelb-allocator", refused),
+        ("purelb-system", "default", refused),
+        ("purelb-system", "purelbd-too", refused),
+        ("shop", "lbnodeagent", refused),
+        // The older purelb, while nodes move over.
+        ("purelb", "allocator", Ok(())),
+        ("purelb", "lbnodeagent", Ok(())),
+        ("purelb-system", "allocator", Ok(())),
+        ("purelb-system", "lbnodeagent", Ok(())),
+    ] {
+        let client = editor(plane, &ServiceAccount::new(namespace, name)).await?;
+        clients.push((client, mark(&format!("{namespace}-{name}")), expected));
+    }
+    let cases = clients.iter().map(|(client, patch, expected)| (client, path, patch.clone(), *expected));
+    all_as_expected(cases.collect()).await
+}
+
+/// A token of the daemons' account that is bound to no Node may read, and nothing else.
+#[tokio::test]
+async fn a_token_that_is_not_bound_writes_nothing() -> Result<()> {
+    let plane = plane().await?;
+    let unbound = plane.client_for(&ServiceAccount::node_daemon()).await?;
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let lease_of = |node: &str| -> Result<Value> {
+        Ok(lease::create(SYSTEM, &NodeName::new(node)?, &lease_content("i")?, None, now))
+    };
+    let there: Lease = serde_json::from_value(lease_of("unbound")?)?;
+    Api::<Lease>::namespaced(plane.admin()?, SYSTEM).create(&PostParams::default(), &there).await?;
+    let bound = json!({"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": "n1"}}});
+    let slot = json!({"metadata": {"annotations": {"purelb.io/announcing-IPv4": "x"}}});
+    let calls = [
+        ("POST", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases", Some(lease_of("n2")?)),
+        (
+            "PATCH",
+            "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-unbound",
+            Some(json!({"spec": {"holderIdentity": "another"}})),
+        ),
+        ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-unbound", None),
+        ("PATCH", "/api/v1/namespaces/shop/services/web", Some(slot)),
+        (
+            "PATCH",
+            "/apis/purelb.io/v2/namespaces/purelb-system/lbnodeagents/a/status",
+            Some(json!({"status": {"conditions": []}})),
+        ),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events", Some(event("shop", "Service", "web"))),
+        ("POST", "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token", Some(bound)),
+    ];
+    for (method, path, body) in calls {
+        let (code, text) = ask(&unbound, method, path, body.as_ref()).await?;
+        // Two policies refuse a request for a token, and what is done to a Lease; the
+        // server names either.
+        let words = ["bound to its own Node only", "belongs to another node"];
+        let either = words.iter().any(|words| text.contains(words));
+        let said = text.contains("bound to its Node") || either;
+        assert!(code == 422 && said, "{method} {path}: {code} {text}");
+    }
+    Ok(())
+}
+
+/// What a daemon's next token may be.
+#[tokio::test]
+async fn a_daemon_gets_tokens_for_its_own_node_only() -> Result<()> {
+    let plane = plane().await?;
+    let daemon = plane.daemon_of("n1").await?;
+    let path = "/api/v1/namespaces/purelb-system/serviceaccounts/purelbd/token";
+    let to = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "name": name});
+    let cases = [
+        (json!({"boundObjectRef": to("Node", "n1")}), Ok(())),
+        (json!({"boundObjectRef": to("Node", "n2")}), Err("bound to its own Node")),
+        (json!({}), Err("bound to its own Node")),
+        (json!({"boundObjectRef": to("Secret", "other")}), Err("bound to its own Node")),
+        (json!({"boundObjectRef": to("Node", "n1"), "expirationSeconds": 40_000_000}), Err("a year at most")),
+    ];
+    for (spec, expected) in cases {
+        let (code, text) = ask(&daemon, "POST", path, Some(&json!({"spec": spec}))).await?;
         match expected {
-            Ok(()) => assert_eq!(code, 200, "{patch}: {text}"),
-            Err(words) => assert!(code == 422 && text.contains(words), "{patch}: {code} {text}"),
+            Ok(()) => assert_eq!(code, 200, "{spec}: {text}"),
+            Err(words) => assert!(code == 422 && text.contains(words), "{spec}: {code} {text}"),
         }
     }
     Ok(())
@@ -291,9 +540,7 @@ async fn what_is_not_ours_on_a_service_stays() -> Result<()> {
 #[tokio::test]
 async fn a_bound_token_writes_only_its_nodes_lease() -> Result<()> {
     let plane = plane().await?;
-    let node = Api::<Node>::all(plane.admin()?).get("n1").await?;
-    let token = plane.token_for_node(&ServiceAccount::node_daemon(), &node).await?;
-    let client = plane.client_with_token(&plane.url(), &token)?;
+    let client = plane.daemon_of("n1").await?;
     let path = "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases";
     let lease_of = |name: &str| -> Result<Value> {
         Ok(lease::create(
@@ -385,6 +632,11 @@ async fn the_allocator_can_do_its_work_and_nothing_else() -> Result<()> {
             ),
             ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases/purelb-node-n1", None),
             (
+                "POST",
+                "/api/v1/namespaces/purelb-system/serviceaccounts/purelb-allocator/token",
+                Some(json!({"spec": {}})),
+            ),
+            (
                 "PATCH",
                 "/apis/purelb.io/v2/namespaces/purelb-system/servicegroups/g",
                 Some(json!({"spec": {"namespaces": ["x"]}})),
@@ -396,5 +648,12 @@ async fn the_allocator_can_do_its_work_and_nothing_else() -> Result<()> {
             ),
         ],
     )
-    .await
+    .await?;
+    // It may create a Lease, and this one is a node's.
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let forged = lease::create(SYSTEM, &NodeName::new("n2")?, &lease_content("i")?, None, now);
+    let path = "/apis/coordination.k8s.io/v1/namespaces/purelb-system/leases";
+    let (code, text) = ask(&allocator, "POST", path, Some(&forged)).await?;
+    assert!(code == 422 && text.contains("no Lease but its own"), "{code} {text}");
+    Ok(())
 }

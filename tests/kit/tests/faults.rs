@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::PostParams;
 use kube::runtime::watcher;
-use purelb_kit::controlplane::{ControlPlane, ServiceAccount};
+use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures};
 use purelb_kit::embedded::{EmbeddedApi, RequestKey, Verb};
 use purelb_kit::faults::{Cut, End, Fault, Matcher, Proxy, outage};
 use purelb_kit::wait::eventually;
@@ -395,7 +396,10 @@ async fn the_real_server_behind_the_same_proxy() -> Result<()> {
 
     // Through TLS with the lab's authority, as a daemon with the shipped rights.
     let proxy = Proxy::before_plane(&plane)?.tls(plane.ca())?.start().await?;
-    let file = plane.kubeconfig_for(&ServiceAccount::node_daemon(), proxy.url()).await?;
+    let node = fixtures::node("x");
+    let node = Api::<Node>::all(plane.admin()?).create(&PostParams::default(), &node).await?;
+    let token = plane.token_for_node(&ServiceAccount::node_daemon(), &node).await?;
+    let file = plane.kubeconfig_with_token(proxy.url(), &token)?;
     let file = kube::config::Kubeconfig::read_from(file)?;
     let config = kube::Config::from_custom_kubeconfig(file, &options).await?;
     let daemon: Api<Lease> = Api::namespaced(kube::Client::try_from(config)?, "purelb-system");

@@ -29,8 +29,20 @@ pub enum What {
     PowerOn(usize),
     Pause(usize, T),
     Resume(usize),
+    /// Stopped between its next decision and what follows from it.
+    StallStep(usize, T),
+    /// The whole machine stands still; its clock with it, or not.
+    Freeze(usize, T, bool),
+    Thaw(usize),
+    /// Changes wait before they are sent to the kernel.
+    Busy(usize, T),
+    /// Restarted with the timers that everybody is to have from now on.
+    Retime(usize),
+    LeaseEdited(usize),
     Cut(usize, T),
     Uncut(usize),
+    Deaf(usize, T),
+    Hears(usize),
     Stall(usize, Source, T),
     Unstall(usize, Source),
     Break(usize, Source),
@@ -64,9 +76,16 @@ pub enum What {
     NodeCreated(usize),
     CollectLease(usize, String),
     Vouch(usize),
+    /// Kept off by its label, or no longer.
+    Label(usize),
+    /// NotReady for a while.
+    Unwell(usize, T),
+    Well(usize),
     DummyRemoved(usize),
     ClockJump(usize),
     Resync(usize),
+    /// What was in the way is gone, and whoever mended it says so.
+    Mended(usize),
     Ask,
     Join(usize),
     Service,
@@ -78,8 +97,15 @@ pub enum What {
 }
 
 /// Everything an actor can do, by the part of the world it belongs to.
-const PLANNED: [&str; 8] = ["drain", "undrain", "stop", "upgrade", "crash-quick", "reboot", "join", "resync"];
-const API: [&str; 10] = [
+const PLANNED: [&str; 10] =
+    ["drain", "undrain", "label", "unwell", "stop", "upgrade", "crash-quick", "reboot", "join", "resync"];
+const API: [&str; 18] = [
+    "deaf",
+    "deaf",
+    "deaf-kind",
+    "lease-edited",
+    "stall-step",
+    "freeze",
     "cut",
     "stall",
     "break",
@@ -89,9 +115,14 @@ const API: [&str; 10] = [
     "lease-deleted",
     "lease-taken",
     "node-deleted",
+    "label",
+    "unwell",
     "pause",
 ];
-const NETWORK: [&str; 12] = [
+const NETWORK: [&str; 15] = [
+    "refuse-for-good",
+    "busy",
+    "stall-step",
     "carrier",
     "link-down",
     "flap",
@@ -106,7 +137,10 @@ const NETWORK: [&str; 12] = [
     "pause",
 ];
 const CHURN: [&str; 6] = ["service", "service", "endpoints", "endpoints", "agent", "take-by-hand"];
-const MACHINES: [&str; 4] = ["crash", "power-loss", "vouch", "crash-quick"];
+const MACHINES: [&str; 6] = ["crash", "power-loss", "vouch", "crash-quick", "freeze", "start-slow"];
+
+/// A watch that is silent for this long is opened anew.
+const IDLE_WATCH: T = 150 * SEC;
 
 impl World {
     pub fn plan(&mut self, after: T, what: What) {
@@ -207,6 +241,29 @@ impl World {
             "power-loss" => What::PowerOff(self.some_node(|n| n.powered && n.joined && !n.legacy)?),
             "join" => What::Join(self.some_node(|n| !n.joined)?),
             "resync" => What::Resync(self.some_node(running)?),
+            "deaf" => What::Deaf(self.some_node(running)?, wait),
+            // One kind, for minutes: until the watch's own idle limit ends it.
+            "deaf-kind" => {
+                let source = *self.rng.pick(&crate::node::WATCHED[..5])?;
+                let wait = self.rng.range(20 * SEC, IDLE_WATCH);
+                What::Stall(self.some_node(running)?, source, wait)
+            }
+            "lease-edited" => What::LeaseEdited(self.some_node(running)?),
+            "stall-step" => What::StallStep(self.some_node(running)?, wait),
+            "freeze" => {
+                let clock_runs = self.rng.percent(50);
+                What::Freeze(self.some_node(|n| n.powered && n.joined && !n.legacy)?, wait, clock_runs)
+            }
+            "busy" => What::Busy(self.some_node(running)?, wait.min(8 * SEC)),
+            "refuse-for-good" => {
+                let v = self.rng.below(self.truth.vips.len() as u64) as usize;
+                What::Refuse(self.some_node(running)?, Some(v), 600 * SEC)
+            }
+            "start-slow" => {
+                let node = self.some_node(running)?;
+                self.nodes[node].slow_start = true;
+                What::Crash(node)
+            }
             "cut" => What::Cut(self.some_node(running)?, wait),
             "stall" => {
                 let source = *self.rng.pick(&crate::node::WATCHED)?;
@@ -255,6 +312,8 @@ impl World {
             "mute" => What::Mute(self.some_node(running)?, wait),
             "dummy-removed" => What::DummyRemoved(self.some_node(running)?),
             "clock-jump" => What::ClockJump(self.some_node(|_| true)?),
+            "label" => What::Label(self.some_node(|n| n.joined && !n.legacy)?),
+            "unwell" => What::Unwell(self.some_node(|n| n.joined && !n.legacy)?, wait * 2),
             "vouch" => What::Vouch(self.some_node(|n| n.joined && !n.powered)?),
             "service" => What::Service,
             "endpoints" => What::Endpoints,

@@ -4,17 +4,21 @@
 use std::collections::BTreeMap;
 
 use purelb_core::facts::{AgentFacts, EndpointFacts, GroupFacts, LeaseFacts, NodeFacts, ServiceFacts, Slot};
-use purelb_core::io::{Input, LeaseContent, LeaseError, LeaseMode, LeaseWrite, Renewed, Source, Update};
-use purelb_core::{IfName, InstanceId, Mono, NodeName, ObjectKey, Vip};
+use purelb_core::io::{Input, Source, Update};
+use purelb_core::{IfName, NodeName, ObjectKey, Vip};
 
-use crate::queue::{Channel, Ev, MS, T};
+use crate::queue::{Channel, Ev, MS, SEC, T};
 use crate::world::World;
 
 #[derive(Clone, Debug)]
 pub struct LeaseObject {
     pub facts: LeaseFacts,
     pub applied: T,
+    /// How long it counts from then, by the word of whoever renewed it.
+    pub duration: T,
     pub node_uid: String,
+    /// Changes with every write.
+    pub version: u64,
 }
 
 #[derive(Debug, Default)]
@@ -33,21 +37,8 @@ pub struct Api {
     pub errors: u64,
 }
 
-fn facts_of(node: &NodeName, content: &LeaseContent, renewal: String) -> LeaseFacts {
-    LeaseFacts {
-        node: node.clone(),
-        instance: Some(content.instance.clone()),
-        duration_seconds: content.duration.as_secs() as i64,
-        renewal,
-        subnets: content.subnets.clone(),
-        draining: content.draining.clone(),
-        announced: Some(content.announced.clone()),
-        control_endpoint: None,
-    }
-}
-
 impl World {
-    fn latency(&mut self) -> T {
+    pub fn latency(&mut self) -> T {
         let extra = if self.api.slow > 0 { self.rng.below(self.api.slow) } else { 0 };
         self.rng.range(MS / 2, 15 * MS) + extra
     }
@@ -58,112 +49,32 @@ impl World {
         self.rng.range(MS, 25 * MS) + self.rng.below(rare) + extra
     }
 
-    fn reachable(&self, node: usize) -> bool {
+    pub fn reachable(&self, node: usize) -> bool {
         !self.api.outage && !self.nodes[node].cut && self.nodes[node].powered
     }
 
-    pub fn send_lease(&mut self, node: usize, write: LeaseWrite) {
-        let delay = self.latency();
-        let timeout = write.timeout.as_nanos() as T;
-        if delay >= timeout {
-            // The client closes the request before it is served.
-            let answer = Input::LeaseWritten {
-                seq: write.seq,
-                sent_at: self.mono(node),
-                result: Err(LeaseError::Timeout),
-            };
-            self.deliver(node, Channel::Answers, timeout, answer);
-            return;
-        }
-        let ev = Ev::LeaseArrives {
-            node,
-            life: self.nodes[node].life,
-            sent: self.now,
-            sent_at: self.mono(node),
-            write: Box::new(write),
-        };
-        self.queue.push(self.now + delay, ev);
-    }
-
-    pub fn lease_arrives(&mut self, node: usize, life: u32, sent: T, sent_at: Mono, write: LeaseWrite) {
-        let give_up = sent + write.timeout.as_nanos() as T;
-        let mut answer_at = self.now + self.latency();
-        let mut result = Err(LeaseError::Timeout);
-        if !self.reachable(node) {
-            if self.rng.percent(50) {
-                result = Err(LeaseError::Unreachable("connection refused".into()));
-            } else {
-                answer_at = give_up;
-            }
-        } else if self.rng.permille(self.api.errors) {
-            match self.rng.below(4) {
-                0 => answer_at = give_up,
-                1 => {
-                    // Done, and the answer is lost: the worst kind.
-                    let _ = self.apply_lease(node, &write);
-                    answer_at = give_up;
-                }
-                2 => result = Err(LeaseError::Conflict("the object has been modified".into())),
-                _ => result = Err(LeaseError::Refused("503 Service Unavailable".into())),
-            }
-        } else {
-            result = self.apply_lease(node, &write);
-        }
-        if answer_at >= give_up {
-            answer_at = give_up;
-            result = Err(LeaseError::Timeout);
-        }
-        if self.nodes[node].life == life {
-            let answer = Input::LeaseWritten { seq: write.seq, sent_at, result };
-            self.deliver(node, Channel::Answers, answer_at - self.now, answer);
-        }
-    }
-
-    fn apply_lease(&mut self, node: usize, write: &LeaseWrite) -> Result<Renewed, LeaseError> {
-        let name = self.nodes[node].name.clone();
-        let standing = self.api.leases.get(&name);
-        match (write.mode, standing) {
-            (LeaseMode::Create, Some(_)) => return Err(LeaseError::Exists),
-            (LeaseMode::TakeOver | LeaseMode::Renew, None) => return Err(LeaseError::Missing),
-            (LeaseMode::Renew, Some(l)) if l.facts.instance.as_ref() != Some(&write.content.instance) => {
-                let by = l.facts.instance.clone();
-                let by = by.unwrap_or_else(|| InstanceId::new("unknown").expect("a valid id"));
-                return Err(LeaseError::Taken(by));
-            }
-            _ => {}
-        }
-        let renewal = self.renewal_mark(node);
-        let facts = facts_of(&name, &write.content, renewal.clone());
-        let deadline = self.setup.renew_deadline();
-        if self.nodes[node].last_applied.is_none_or(|at| at + deadline <= self.now) {
-            self.nodes[node].back_at = self.now;
-        }
-        self.nodes[node].last_applied = Some(self.now);
-        self.store_lease(node, facts, write.content.node_uid.clone());
-        Ok(Renewed { renewal })
-    }
-
-    /// The holder's wall clock in microseconds, which may be wrong and may jump; a
-    /// writer only sees to it that two marks in a row differ.
-    pub fn renewal_mark(&mut self, node: usize) -> String {
-        let wall = (self.now / 1000) as i64 + self.nodes[node].wall;
-        let mut mark = format!("{wall:016}");
-        if mark == self.nodes[node].last_renewal {
-            mark = format!("{:016}", wall + 1);
-        }
-        self.nodes[node].last_renewal.clone_from(&mark);
-        mark
+    /// The node's wall clock in microseconds: wrong, and it may jump.
+    pub fn wall(&self, node: usize) -> i64 {
+        (self.now / 1000) as i64 + self.nodes[node].wall
     }
 
     pub fn store_lease(&mut self, node: usize, facts: LeaseFacts, node_uid: String) {
         let name = facts.node.clone();
         let old = self.api.leases.get(&name);
+        if old.is_none_or(|l| l.facts.subnets != facts.subnets) {
+            self.nodes[node].offered_at = self.now;
+        }
         let changed = old.is_none_or(|l| {
             l.facts.subnets != facts.subnets
                 || l.facts.draining != facts.draining
+                || l.facts.declined != facts.declined
+                || l.facts.rank != facts.rank
                 || l.facts.duration_seconds != facts.duration_seconds
         });
-        let object = LeaseObject { facts: facts.clone(), applied: self.now, node_uid };
+        let duration = facts.duration_seconds.max(0) as T * SEC;
+        self.serial += 1;
+        let version = self.serial;
+        let object = LeaseObject { facts: facts.clone(), applied: self.now, duration, node_uid, version };
         self.api.leases.insert(name, object);
         self.log(|_| {
             format!(
@@ -176,6 +87,21 @@ impl World {
         if changed || !self.truth.live[node] {
             self.refresh_truth();
         }
+    }
+
+    /// Somebody who is no daemon writes into a Lease. It is no renewal.
+    pub fn edit_lease(&mut self, node: usize, edit: impl FnOnce(&mut LeaseFacts)) {
+        let name = self.nodes[node].name.clone();
+        let Some(object) = self.api.leases.get_mut(&name) else {
+            return;
+        };
+        self.serial += 1;
+        object.version = self.serial;
+        edit(&mut object.facts);
+        let facts = object.facts.clone();
+        self.log(|_| format!("api: somebody edits a Lease: {facts:?}"));
+        self.publish(Source::Leases, &Input::Leases(Update::Set(facts)));
+        self.refresh_truth();
     }
 
     pub fn remove_lease(&mut self, node: usize) {
@@ -270,7 +196,7 @@ impl World {
         if self.nodes[node].life != life {
             return;
         }
-        let reachable = self.reachable(node) && !self.rng.permille(self.api.errors);
+        let reachable = self.reachable(node) && !self.nodes[node].deaf && !self.rng.permille(self.api.errors);
         let Some(process) = &mut self.nodes[node].process else {
             return;
         };
@@ -315,7 +241,7 @@ impl World {
     }
 
     pub fn resume_watch(&mut self, node: usize, source: Source) {
-        if !self.reachable(node) {
+        if !self.reachable(node) || self.nodes[node].deaf {
             return;
         }
         let broken = self.rng.percent(50);

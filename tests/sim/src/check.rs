@@ -6,6 +6,8 @@ use purelb_core::io::{Op, Shutdown, Source};
 use purelb_core::{IfIndex, Vip};
 
 use crate::hardware::MONITOR_LAG;
+use crate::ledger::Rule;
+use crate::node::Flap;
 use crate::queue::{Ev, MS, SEC, T};
 use crate::truth::Hold;
 use crate::world::{Phase, World};
@@ -19,7 +21,7 @@ const HANDOFF_SLACK: T = 2 * SEC;
 const PUT_BACK: T = SEC;
 
 impl World {
-    fn name(&self, node: usize) -> String {
+    pub fn name(&self, node: usize) -> String {
         self.nodes[node].name.to_string()
     }
 
@@ -66,8 +68,12 @@ impl World {
         };
         let known =
             addr.since + MONITOR_LAG < issued && n.blind_until <= addr.since.max(issued - MONITOR_LAG);
-        if !addr.facts.ours && known {
-            let words = format!("{} {does} {net}, which it did not add", n.name);
+        let (ours, name) = (addr.facts.ours, n.name.clone());
+        self.ledger.judged(Rule::Mark);
+        if !ours && !known {
+            self.ledger.waived(Rule::Mark, "not seen yet");
+        } else if !ours {
+            let words = format!("{name} {does} {net}, which it did not add");
             self.violate("R4", words);
         }
     }
@@ -83,7 +89,11 @@ impl World {
             n.kernel.marked(vip).any(|a| a.facts.index == index && !a.facts.tentative && !a.facts.dad_failed);
         let recent = self.truth.vips[i].last_usable[node]
             .is_some_and(|at| self.now < at + MONITOR_LAG || n.blind_until + MONITOR_LAG > self.now);
-        if !good && !recent {
+        self.ledger.judged(Rule::Mark);
+        if !good && recent {
+            self.ledger.waived(Rule::Mark, "just gone");
+        } else if !good {
+            let n = &self.nodes[node];
             let shows: Vec<_> = n.kernel.marked(vip).map(|a| a.facts.clone()).collect();
             let words = format!("{} announces {vip}, and its kernel shows {shows:?}", n.name);
             self.violate("R9", words);
@@ -119,7 +129,7 @@ impl World {
         let new = n.kernel.marked(vip).find(|a| n.segment_of(a.facts.index).is_some()).map(|a| Hold {
             since: a.since,
             usable: !a.facts.tentative && !a.facts.dad_failed,
-            reachable: n.kernel.usable(a.facts.index),
+            reachable: n.kernel.usable(a.facts.index) && n.frozen.is_none(),
         });
         let old = self.truth.vips[v].holds[node];
         let before = self.truth.vips[v].usable_count();
@@ -156,8 +166,10 @@ impl World {
         if self.nodes[node].legacy {
             return;
         }
-        let fresh = self.nodes[node].last_applied.is_some_and(|at| self.now < at + self.setup.duration());
-        if !fresh {
+        // One whose clock stood still counts by that clock: see `fence_check`.
+        let stood = self.nodes[node].thawed.is_some_and(|(at, stood)| stood && self.now < at + self.margin());
+        let fresh = self.nodes[node].last_applied.is_some_and(|at| self.now < at + self.duration(node));
+        if !fresh && !stood {
             let words = format!("{} adds {vip} without a live Lease", self.name(node));
             self.violate("R2", words);
             return;
@@ -165,11 +177,65 @@ impl World {
         let Some(flap) = self.nodes[node].flap else {
             return;
         };
-        let on_it = self.nodes[node].kernel.marked(vip).any(|a| a.facts.index == flap.index);
-        let blind = self.nodes[node].blind_until > flap.from;
-        if on_it && !blind && flap.life == self.nodes[node].life && self.now > flap.from + MONITOR_LAG {
+        if !self.nodes[node].kernel.marked(vip).any(|a| a.facts.index == flap.index) {
+            return;
+        }
+        self.ledger.judged(Rule::Flap);
+        if let Some(why) = self.flap_waiver(node, flap) {
+            self.ledger.waived(Rule::Flap, why);
+        } else if self.nodes[node].put_issued <= flap.from {
+            // What waited behind a busy kernel is as old as its decision; what was decided
+            // since follows it.
+            self.ledger.waived(Rule::Flap, "decided before");
+        } else {
             let words = format!("{vip} moves to {} while its link flaps", self.name(node));
             self.violate("R8", words);
+        }
+    }
+
+    /// Why an address may come to a link that flaps.
+    pub fn flap_waiver(&self, node: usize, flap: Flap) -> Option<&'static str> {
+        let n = &self.nodes[node];
+        if n.blind_until > flap.from {
+            return Some("picture of the kernel is old");
+        }
+        if flap.life != n.life {
+            return Some("just started");
+        }
+        (self.now <= flap.from + MONITOR_LAG).then_some("just began")
+    }
+
+    /// Why a newcomer beside another holder is no proof of a mistake.
+    pub fn taking_waiver(&self, node: usize, other: usize, v: usize) -> Option<&'static str> {
+        let lag = self.view_lag(node, other);
+        let from = self.now.saturating_sub(lag);
+        let truth = &self.truth.vips[v];
+        if self.nodes[node].legacy {
+            return Some("older member");
+        }
+        // While members come and go each sees the others late and may be mistaken
+        // for a moment. Once the winner has been the same for longer than any
+        // view is old, nobody else may take the address.
+        if truth.history.back().is_some_and(|(at, _)| *at >= from) {
+            return Some("winner just changed");
+        }
+        // Its other watches may still lag behind when the one of the Leases is back.
+        if self.disturbed(node) && truth.objects_at >= self.trouble_since(node) {
+            return Some("missed a change");
+        }
+        // The other had been fenced and is back: the newcomer may have counted it
+        // out before it heard of that.
+        if self.nodes[other].back_at >= from && self.nodes[other].back_at > 0 {
+            return Some("holder was fenced");
+        }
+        None
+    }
+
+    fn view_lag(&self, node: usize, other: usize) -> T {
+        if self.disturbed(node) || self.disturbed(other) {
+            self.setup.duration() + VIEW_LAG
+        } else {
+            VIEW_LAG
         }
     }
 
@@ -192,46 +258,47 @@ impl World {
             let at = self.now + HANDOFF_DEADLINE + HANDOFF_SLACK;
             let ev = Ev::PairCheck { vip: v, a: key.1, b: key.2, since: self.now };
             self.queue.push(at, ev);
-            let lag = if self.disturbed(node) || self.disturbed(other) {
-                self.setup.duration() + VIEW_LAG
-            } else {
-                VIEW_LAG
-            };
-            let from = self.now.saturating_sub(lag);
-            let truth = &self.truth.vips[v];
-            // While members come and go each sees the others late and may be mistaken
-            // for a moment. Once the winner has been the same for longer than any
-            // view is old, nobody else may take the address.
-            let flux = truth.history.back().is_some_and(|(at, _)| *at >= from);
-            // Its other watches may still lag behind when the one of the Leases is back.
-            let missed = self.disturbed(node) && truth.objects_at >= self.trouble_since(node);
-            // The other had been fenced and is back: the newcomer may have counted it
-            // out before it heard of that.
-            let back = self.nodes[other].back_at >= from && self.nodes[other].back_at > 0;
-            let entitled = flux || missed || back || truth.was_winner_since(node, from);
-            if added && !self.nodes[node].legacy && !entitled {
-                let words = format!(
-                    "{} takes {} while {} has it, and was not its winner in the last {} s",
-                    self.name(node),
-                    truth.vip,
-                    self.name(other),
-                    lag / SEC
-                );
-                self.violate("R2", words);
+            let lag = self.view_lag(node, other);
+            let winner = self.truth.vips[v].was_winner_since(node, self.now.saturating_sub(lag));
+            if !added || winner {
+                continue;
             }
+            self.ledger.judged(Rule::SecondOwner);
+            if let Some(why) = self.taking_waiver(node, other, v) {
+                self.ledger.waived(Rule::SecondOwner, why);
+                continue;
+            }
+            let words = format!(
+                "{} takes {} while {} has it, and was not its winner in the last {} s",
+                self.name(node),
+                self.truth.vips[v].vip,
+                self.name(other),
+                lag / SEC
+            );
+            self.violate("R2", words);
         }
     }
 
-    /// Two holders for longer than a handoff may take.
-    pub fn pair_check(&mut self, v: usize, a: usize, b: usize, since: T) {
-        if self.truth.pairs.get(&(v, a, b)) != Some(&since) {
-            return;
+    /// How long two may hold an address, and what made it longer than a handoff.
+    pub fn overlap_bound(&self, a: usize, b: usize, since: T) -> (T, Option<&'static str>) {
+        // The deadline runs from when the successor was heard of: by its next renewal.
+        let mut bound = HANDOFF_DEADLINE + HANDOFF_SLACK + self.setup.duration() / 3;
+        let mut why = None;
+        if self.nodes[a].legacy || self.nodes[b].legacy {
+            // Which it sends when half of the duration has passed.
+            bound += self.setup.duration() / 6 + SEC;
+            why = Some("older member");
         }
-        let mut bound = if self.disturbed(a) || self.disturbed(b) {
-            self.setup.renew_deadline() + HANDOFF_DEADLINE + HANDOFF_SLACK + 1500 * MS
-        } else {
-            HANDOFF_DEADLINE + HANDOFF_SLACK
-        };
+        if let Some(until) = self.deaf_to_a_kind(a).max(self.deaf_to_a_kind(b)) {
+            bound += until.saturating_sub(since);
+            why = Some("deaf to a kind");
+        }
+        if self.disturbed(a) || self.disturbed(b) {
+            // That a watch is silent shows by the next renewal, which has its deadline to
+            // come back.
+            bound += self.setup.renew_deadline() + self.setup.duration() / 3 + 1500 * MS;
+            why = Some("trouble");
+        }
         // Nothing is given to a peer not heard of since the start, and one that just
         // started itself gets the time it needs to know who is dead.
         let young = |n: usize| {
@@ -240,8 +307,22 @@ impl World {
         };
         if young(a) || young(b) {
             bound += self.setup.duration();
+            why = why.or(Some("just started"));
         }
+        (bound, why)
+    }
+
+    /// Two holders for longer than a handoff may take.
+    pub fn pair_check(&mut self, v: usize, a: usize, b: usize, since: T) {
+        if self.truth.pairs.get(&(v, a, b)) != Some(&since) {
+            return;
+        }
+        self.ledger.judged(Rule::Overlap);
+        let (bound, why) = self.overlap_bound(a, b, since);
         if self.now < since + bound {
+            if let Some(why) = why {
+                self.ledger.waived(Rule::Overlap, why);
+            }
             let ev = Ev::PairCheck { vip: v, a, b, since };
             self.queue.push(since + bound, ev);
             return;
@@ -256,83 +337,81 @@ impl World {
         self.violate("R2", words);
     }
 
-    /// The last holder let go of an address that somebody could hold.
-    fn check_gap(&mut self, node: usize, v: usize) {
+    /// Why nobody is to blame if `node` is the last to let go of an address now.
+    pub fn gap_waiver(&self, node: usize, v: usize) -> Option<&'static str> {
         let truth = &self.truth.vips[v];
-        let (vip, excused) = (truth.vip, self.now < truth.excused_until);
-        let steady = truth.eligible_since.is_some_and(|since| since + VIEW_LAG < self.now);
+        if self.now < truth.excused_until {
+            return Some("taken by hand");
+        }
+        if self.disturbed(node) {
+            return Some("trouble of the holder");
+        }
+        if self.now < self.config_changed.max(truth.objects_at) + VIEW_LAG && truth.winner.is_none() {
+            return Some("objects just changed");
+        }
         let Some(winner) = truth.winner else {
-            return;
+            // Nobody else can have it: the holder keeps it for as long as it can.
+            return self.unable(node, v, true).is_some().then_some("nobody able");
         };
-        if excused || !steady || self.disturbed(node) || self.disturbed(winner) {
-            return;
+        if self.disturbed(winner) {
+            return Some("trouble of the winner");
+        }
+        if truth.eligible_since.is_none_or(|since| since + VIEW_LAG >= self.now) {
+            return Some("just became eligible");
         }
         let (_, mut able) = self.candidates(v);
-        if able.iter().any(|n| self.nodes[*n].legacy) || self.nodes[node].legacy {
-            return;
+        if self.nodes[node].legacy || able.iter().any(|n| self.nodes[*n].legacy) {
+            return Some("older member");
         }
         able.retain(|n| self.nodes[*n].process.as_ref().is_some_and(|p| p.stopping.is_none()));
-        let edited = self.now < self.config_changed + VIEW_LAG;
+        if able.is_empty() {
+            return Some("nobody able");
+        }
         // Selected no more, though their Leases are yet to say so: nobody can have it.
-        let deselected = |n: &usize| self.reason(*n, vip) == "NotSelected";
-        if able.is_empty() || (edited && able.iter().all(|n| *n == node || deselected(n))) {
-            return;
+        let edited = self.now < self.config_changed + VIEW_LAG;
+        let deselected = |n: &usize| self.reason(*n, truth.vip) == "NotSelected";
+        // So if it gave the address to another at the same moment: that one is yet to say so.
+        let new = truth.history.back().is_some_and(|(at, _)| *at >= self.config_changed);
+        // Or made another able to have it, which is yet to be heard of.
+        let unheard = |n: &usize| self.nodes[*n].offered_at >= self.config_changed;
+        if edited && (new || able.iter().all(|n| *n == node || deselected(n) || unheard(n))) {
+            return Some("configuration just changed");
         }
         // A stop does not wait for a winner that just started and may not know yet that
         // it won.
         let stops = self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_some());
         let young = |p: &crate::node::Process| p.started + self.setup.duration() + VIEW_LAG > self.now;
         if stops && self.nodes[winner].process.as_ref().is_some_and(young) {
+            return Some("winner just started");
+        }
+        None
+    }
+
+    /// The last holder let go of an address that somebody could hold.
+    fn check_gap(&mut self, node: usize, v: usize) {
+        if !self.truth.vips[v].wanted {
             return;
         }
-        let words = format!(
-            "{vip} is without a holder: {} let go of it, {} is the winner ({}), and neither had any trouble",
-            self.name(node),
-            self.name(winner),
-            self.reason(winner, vip)
-        );
+        self.ledger.judged(Rule::Gap);
+        if let Some(why) = self.gap_waiver(node, v) {
+            self.ledger.waived(Rule::Gap, why);
+            return;
+        }
+        let vip = self.truth.vips[v].vip;
+        let words = match self.truth.vips[v].winner {
+            Some(winner) => format!(
+                "{vip} is without a holder: {} let go of it, {} is the winner ({}), and neither had any trouble",
+                self.name(node),
+                self.name(winner),
+                self.reason(winner, vip)
+            ),
+            None => format!(
+                "{vip} is without a holder: {} let go of it ({}), though it could hold it and nobody else can",
+                self.name(node),
+                self.reason(node, vip)
+            ),
+        };
         self.violate("R7", words);
-    }
-
-    pub fn plan_run_out(&mut self, node: usize) {
-        if !self.nodes[node].run_out_planned {
-            self.nodes[node].run_out_planned = true;
-            let at = self.now + self.setup.duration();
-            self.queue.push(at, Ev::LeaseRunsOut { node });
-        }
-    }
-
-    /// R2 and R3: once the last renewal, as the API applied it, is older than the
-    /// duration, peers may claim: the kernel may hold nothing of ours.
-    pub fn lease_runs_out(&mut self, node: usize) {
-        self.nodes[node].run_out_planned = false;
-        let duration = self.setup.duration();
-        let own = self.nodes[node].last_applied.map(|at| at + duration);
-        let seen = self.api.leases.get(&self.nodes[node].name).map(|l| l.applied + duration);
-        if own.is_some_and(|end| end <= self.now) && !self.nodes[node].legacy {
-            for v in 0..self.truth.vips.len() {
-                if self.truth.vips[v].holds[node].is_some() {
-                    let words = format!(
-                        "{} still has {} and its last renewal was {} ms ago",
-                        self.name(node),
-                        self.truth.vips[v].vip,
-                        (self.now + duration - own.unwrap_or(0)) / MS
-                    );
-                    let rule = if self.nodes[node].runs() { "R2" } else { "R3" };
-                    self.violate(rule, words);
-                    return;
-                }
-            }
-        }
-        if seen.is_some_and(|end| end <= self.now) && self.truth.live[node] {
-            self.log(|w| format!("truth: {}'s Lease has run out", w.nodes[node].name));
-            self.refresh_truth();
-        }
-        let next = [own, seen].into_iter().flatten().filter(|at| *at > self.now).min();
-        if let Some(at) = next {
-            self.nodes[node].run_out_planned = true;
-            self.queue.push(at, Ev::LeaseRunsOut { node });
-        }
     }
 
     pub fn plan_put_back(&mut self, node: usize, vip: usize) {
@@ -342,19 +421,36 @@ impl World {
         self.queue.push(removed + PUT_BACK, ev);
     }
 
-    /// R6: what somebody took away by hand is put back by its owner.
-    pub fn put_back_check(&mut self, node: usize, v: usize, removed: T) {
+    /// Why it need not be back.
+    pub fn put_back_waiver(&self, node: usize, v: usize, removed: T) -> Option<&'static str> {
         let truth = &self.truth.vips[v];
-        let steady = truth.winner == Some(node)
-            && truth.history.back().is_some_and(|(since, _)| since + VIEW_LAG < removed);
+        if truth.winner != Some(node) {
+            return Some("not the winner");
+        }
+        if truth.history.back().is_none_or(|(since, _)| since + VIEW_LAG >= removed) {
+            return Some("winner just changed");
+        }
+        if self.disturbed(node) {
+            return Some("trouble");
+        }
         // One that just started may wait for the Leases of the dead to expire.
         let duration = self.setup.duration();
         let process = self.nodes[node].process.as_ref();
-        let runs = process.is_some_and(|p| p.stopping.is_none() && p.started + duration + VIEW_LAG < removed);
-        if steady && runs && !self.disturbed(node) && truth.holds[node].is_none() {
+        if !process.is_some_and(|p| p.stopping.is_none() && p.started + duration + VIEW_LAG < removed) {
+            return Some("starts or stops");
+        }
+        None
+    }
+
+    /// R6: what somebody took away by hand is put back by its owner.
+    pub fn put_back_check(&mut self, node: usize, v: usize, removed: T) {
+        self.ledger.judged(Rule::PutBack);
+        if let Some(why) = self.put_back_waiver(node, v, removed) {
+            self.ledger.waived(Rule::PutBack, why);
+        } else if self.truth.vips[v].holds[node].is_none() {
             let words = format!(
                 "{} was removed from {} by hand and is not back after {} ms",
-                truth.vip,
+                self.truth.vips[v].vip,
                 self.name(node),
                 (self.now - removed) / MS
             );

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use purelb_core::facts::{
-    AgentConfig, AgentFacts, AutoInterface, ConfigProblem, EndpointFacts, PoolType, Selector, ServiceFacts,
+    AgentConfig, AgentFacts, AutoInterface, ConfigProblem, EndpointFacts, Selector, ServiceFacts,
 };
 use purelb_core::io::{Input, Source, Update};
 use purelb_core::{IfName, ObjectKey, Vip};
@@ -36,15 +36,15 @@ impl World {
         {
             vips.insert(self.truth.vips[second].vip);
         }
+        // Members of the older format do not look at endpoints.
+        let plain = self.setup.legacy > 0;
         self.serial += 1;
         let service = ServiceFacts {
             key: key(&format!("svc-{}", self.serial)),
             vips,
-            pool: if local { PoolType::Local } else { PoolType::Remote },
             group: Some(if local { "local" } else { "remote" }.into()),
-            only_local_endpoints: self.rng.percent(20),
-            prefer_endpoints: self.rng.percent(10),
-            skip_ipv6_dad: self.rng.percent(20),
+            only_local_endpoints: self.rng.percent(20) && !plain,
+            prefer_endpoints: self.rng.percent(10) && !plain,
             slots: BTreeMap::new(),
         };
         self.log(|_| format!("api: Service {service:?}"));
@@ -95,6 +95,7 @@ impl World {
                 self.plan(after, What::CollectSlices(service));
                 self.objects_changed(vips.as_ref());
             }
+            _ if self.setup.legacy > 0 => {}
             (roll, Some(service)) => {
                 let Some(object) = self.api.services.get_mut(&service) else {
                     return;
@@ -136,6 +137,8 @@ impl World {
 
     fn default_agent(&self) -> AgentFacts {
         let mut config = AgentConfig::default();
+        // Long enough to be waited for, short enough to happen.
+        config.candidacy.last_after = Some(std::time::Duration::from_secs(5));
         if self.setup.segments == 2 && self.setup.layout == Layout::Both {
             config.auto = AutoInterface::Pattern("eth".into());
         }

@@ -4,38 +4,48 @@
 use purelb_core::Engine;
 use purelb_core::config::EngineConfig;
 use purelb_core::io::{Command, Effect, Input, Op, Shutdown, Source, Update};
-use purelb_core::{IfIndex, InstanceId, Vip};
+use purelb_core::{IfIndex, InstanceId, Mono, Vip};
 
 use crate::node::{Process, WATCHED};
 use crate::queue::{Channel, Ev, MS, SEC, T, US};
+use crate::setup::Batches;
 use crate::world::World;
 
-/// An operation the applier could not send for this long is refused instead: the
-/// lifetime in it was counted from when it was decided.
-const STALE_OP: T = SEC;
+/// Every so many steps an engine is asked what a look at everything would change.
+const LOOK_AGAIN: u64 = 7;
+/// Inputs of one turn, as in the driver.
+const TURN: usize = 512;
 
 impl World {
     pub fn start(&mut self, node: usize) {
         if self.nodes[node].runs() || !self.nodes[node].powered || !self.nodes[node].joined {
             return;
         }
-        if self.nodes[node].legacy {
+        if self.nodes[node].legacy || self.nodes[node].frozen.is_some() {
             return;
+        }
+        if let Some(timers) = self.nodes[node].next_timers.take() {
+            self.nodes[node].timers = timers;
         }
         self.nodes[node].life += 1;
         let life = self.nodes[node].life;
         let n = &self.nodes[node];
         let instance = InstanceId::new(&format!("{}.{life}", n.name)).expect("a valid instance id");
         let mut config = EngineConfig::new(n.name.clone(), instance.clone());
-        config.timers = self.setup.timers;
+        config.timers = n.timers;
         config.draining.clone_from(&n.drain);
         self.mutate_config(&mut config);
         let engine = Engine::new(config);
         self.log(|w| format!("{} starts as instance {life}", w.nodes[node].name));
         self.nodes[node].process = Some(Process::new(engine, instance, self.now));
+        self.nodes[node].fence_from = None;
+        let slow = self.slow_listing(node);
         for source in WATCHED {
             self.false_listing(node, source);
-            let after = self.rng.below(80 * MS);
+            let after = match slow {
+                Some((which, long)) if which == source => long,
+                _ => self.rng.below(80 * MS),
+            };
             self.relist(node, source, after);
         }
         let after = self.rng.below(30 * MS);
@@ -66,40 +76,6 @@ impl World {
         self.command(node, Command::Shutdown { mode: how, since });
     }
 
-    pub fn pause(&mut self, node: usize) {
-        if let Some(process) = &mut self.nodes[node].process {
-            process.paused = true;
-        }
-    }
-
-    /// Everything that queued up comes at once, in order per channel and in any
-    /// order between channels; the clock has gone on all the while.
-    pub fn resume(&mut self, node: usize) {
-        let life = self.nodes[node].life;
-        let Some(process) = &mut self.nodes[node].process else {
-            return;
-        };
-        process.paused = false;
-        process.wake_at = None;
-        let ops = std::mem::take(&mut process.held_ops);
-        let mut inbox = std::mem::take(&mut process.inbox);
-        for (issued, id, op) in ops {
-            let ev = Ev::KernelOp { node, life, issued, id, op: Box::new(op) };
-            self.queue.push(self.now, ev);
-        }
-        if self.rng.percent(50) {
-            self.feed(node, Input::Tick);
-        }
-        while !inbox.is_empty() && self.nodes[node].life == life {
-            let pick = self.rng.below(inbox.len() as u64) as usize;
-            let channel = inbox[pick].0;
-            let first = inbox.iter().position(|(c, _)| *c == channel).expect("it was just picked");
-            let (_, input) = inbox.remove(first);
-            self.feed(node, input);
-        }
-        self.rearm(node);
-    }
-
     pub fn input_arrives(&mut self, node: usize, life: u32, generation: u32, channel: Channel, input: Input) {
         if self.nodes[node].life != life {
             return;
@@ -110,16 +86,77 @@ impl World {
         if process.generation(channel) != generation {
             return;
         }
+        process.mail.push_back((channel, input));
+        self.plan_turn(node);
+    }
+
+    /// The task that owns the engine gets to run: at once, or after what else the
+    /// machine has to do.
+    pub fn plan_turn(&mut self, node: usize) {
+        let (now, life) = (self.now, self.nodes[node].life);
+        let Some(process) = &mut self.nodes[node].process else {
+            return;
+        };
+        if process.paused || process.turn_planned || process.mail.is_empty() {
+            return;
+        }
+        process.turn_planned = true;
+        let longest = match (self.setup.batches, self.rng.below(100)) {
+            (Batches::Single, _) => 1,
+            (Batches::Moments, 0..90) => 200 * US,
+            (Batches::Moments, _) => 5 * MS,
+            (Batches::Heaps, 0..95) => 10 * MS,
+            (Batches::Heaps, _) => 60 * MS,
+        };
+        let after = self.rng.below(longest);
+        self.queue.push(now + after, Ev::Turn { node, life });
+    }
+
+    /// One turn, as the driver takes it: the deadline first, then commands, then what
+    /// has arrived, all of it or a part.
+    pub fn turn(&mut self, node: usize, life: u32) {
+        if self.nodes[node].life != life {
+            return;
+        }
+        let mono = self.mono(node);
+        let Some(process) = &mut self.nodes[node].process else {
+            return;
+        };
+        process.turn_planned = false;
         if process.paused {
-            process.inbox.push((channel, input));
+            return;
+        }
+        if process.engine.deadline(mono).is_some_and(|d| d <= mono) {
+            self.step(node, vec![Input::Tick]);
+        } else if let Some(first) = process.mail.iter().position(|(c, _)| *c == Channel::Commands) {
+            let command = process.mail.remove(first).map(|(_, input)| input);
+            let again = command == Some(Input::Command(Command::Resync));
+            self.step(node, command.into_iter().collect());
+            if again && self.nodes[node].life == life {
+                WATCHED.into_iter().for_each(|source| self.relist(node, source, 0));
+                self.plan_dump(node, MS);
+            }
         } else {
-            self.feed(node, input);
+            let most = process.mail.len().min(TURN);
+            let count = match self.setup.batches {
+                Batches::Single => 1,
+                _ if self.rng.percent(70) => most,
+                _ => self.rng.range(1, most as u64 + 1) as usize,
+            };
+            let Some(process) = &mut self.nodes[node].process else {
+                return;
+            };
+            let inputs: Vec<Input> = process.mail.drain(..count.min(most)).map(|(_, input)| input).collect();
+            self.step(node, inputs);
+        }
+        if self.nodes[node].life == life {
+            self.plan_turn(node);
         }
     }
 
+    /// The timer has fired: that is a step, as in the driver, whatever is due by now.
     pub fn wake(&mut self, node: usize, life: u32) {
         let now = self.now;
-        let mono = self.mono(node);
         if self.nodes[node].life != life {
             return;
         }
@@ -130,15 +167,13 @@ impl World {
             return;
         }
         process.wake_at = None;
-        if process.engine.deadline(mono).is_some_and(|d| d <= mono) {
-            self.feed(node, Input::Tick);
-        } else {
-            self.rearm(node);
-        }
+        self.step(node, vec![Input::Tick]);
     }
 
-    fn rearm(&mut self, node: usize) {
-        let mono = self.mono(node);
+    /// Sets the timer, a moment after the step: a picture may have been drawn meanwhile.
+    pub fn rearm(&mut self, node: usize) {
+        let drawing = if self.rng.percent(5) { self.rng.below(8 * MS) } else { 0 };
+        let mono = self.mono(node) + std::time::Duration::from_nanos(drawing);
         let (now, life) = (self.now, self.nodes[node].life);
         let Some(process) = &mut self.nodes[node].process else {
             return;
@@ -162,50 +197,85 @@ impl World {
         // Timers fire late, now and then very late, never early.
         let late = if self.rng.permille(3) { self.rng.below(40 * MS) } else { self.rng.below(MS) };
         let process = self.nodes[node].process.as_mut().expect("it runs");
-        let at = now + mono.until(deadline).as_nanos() as T + late.max(US);
+        let at = now + drawing + mono.until(deadline).as_nanos() as T + late.max(US);
         if process.wake_at.is_none_or(|planned| at < planned) {
             process.wake_at = Some(at);
             self.queue.push(at, Ev::Wake { node, life });
         }
     }
 
-    /// One step of the engine, and everything it asks for.
-    pub fn feed(&mut self, node: usize, input: Input) {
-        let Some(input) = self.mutate_input(node, input) else {
-            return;
-        };
-        let mono = self.mono(node);
-        self.log(|w| format!("{} <- {input:?}", w.nodes[node].name));
-        let second = self.now / SEC;
-        let Some(process) = &mut self.nodes[node].process else {
-            return;
-        };
-        note_listing(process, &input);
-        if process.second != second {
-            process.second = second;
-            process.steps = 0;
-        }
-        process.steps += 1;
-        self.stats.steps += 1;
-        let steps = process.steps;
-        let effects = process.engine.step(mono, input);
-        self.trace.mix([self.now, node as u64, effects.len() as u64 + 1000 * u64::from(steps)]);
-        if steps > 1500 + 300 * self.setup.addresses.len() as u32 {
-            let name = self.nodes[node].name.clone();
-            self.violate("liveness", format!("{name}'s engine took {steps} steps in one second"));
-            return;
-        }
+    /// One step of the engine and everything it asks for; answers known at once are
+    /// taken in at once.
+    pub fn step(&mut self, node: usize, inputs: Vec<Input>) {
+        let mut inputs: Vec<Input> =
+            inputs.into_iter().filter_map(|input| self.mutate_input(node, input)).collect();
         let life = self.nodes[node].life;
-        for effect in effects {
+        while !inputs.is_empty() {
+            for input in &inputs {
+                self.log(|w| format!("{} <- {input:?}", w.nodes[node].name));
+                self.note_renewal(node, input);
+            }
+            let mono = self.mono(node);
+            let second = self.now / SEC;
+            let Some(process) = &mut self.nodes[node].process else {
+                return;
+            };
+            inputs.iter().for_each(|input| note_listing(process, input));
+            if process.second != second {
+                process.second = second;
+                process.steps = 0;
+            }
+            process.steps += 1;
+            self.stats.steps += 1;
+            let steps = process.steps;
+            let effects = process.engine.step_all(mono, inputs.drain(..));
+            // As the driver does: what is drawn anew next is what changed since.
+            process.engine.snapshot(mono);
+            // Looking at everything again costs several steps: done now and then. What an
+            // input failed to touch stays wrong until something else touches it.
+            let overlooked = self
+                .stats
+                .steps
+                .is_multiple_of(LOOK_AGAIN)
+                .then(|| process.engine.overlooked(mono))
+                .flatten();
+            self.trace.mix([self.now, node as u64, effects.len() as u64 + 1000 * u64::from(steps)]);
+            if steps > 1500 + 300 * self.setup.addresses.len() as u32 {
+                let name = self.nodes[node].name.clone();
+                self.violate("liveness", format!("{name}'s engine took {steps} steps in one second"));
+                return;
+            }
+            if let Some(overlooked) = overlooked {
+                let name = self.nodes[node].name.clone();
+                self.violate("overlooked", format!("{name}, had it looked at everything: {overlooked}"));
+                return;
+            }
+            if let Some(wait) = process_of(self, node).and_then(|p| p.stall_next.take()) {
+                self.stall(node, wait, effects);
+                return;
+            }
+            inputs = self.carry_out(node, effects);
             if self.nodes[node].life != life || self.violation.is_some() {
                 return;
             }
-            self.effect(node, effect);
         }
         self.rearm(node);
     }
 
-    fn effect(&mut self, node: usize, effect: Effect) {
+    /// Answers that are known at once come back.
+    pub fn carry_out(&mut self, node: usize, effects: Vec<Effect>) -> Vec<Input> {
+        let life = self.nodes[node].life;
+        let mut answers = Vec::new();
+        for effect in effects {
+            if self.nodes[node].life != life || self.violation.is_some() {
+                return Vec::new();
+            }
+            answers.extend(self.effect(node, effect));
+        }
+        answers
+    }
+
+    fn effect(&mut self, node: usize, effect: Effect) -> Option<Input> {
         self.log(|w| format!("{} -> {effect:?}", w.nodes[node].name));
         match effect {
             Effect::WriteLease(write) => {
@@ -218,15 +288,19 @@ impl World {
                 let (now, life) = (self.now, self.nodes[node].life);
                 let slow = if self.rng.permille(5) { 200 * MS } else { MS / 2 };
                 let delay = self.rng.range(20 * US, slow);
+                let busy = self.nodes[node].busy_until;
                 let process = self.nodes[node].process.as_mut().expect("it runs");
-                let at = process.kernel_queue.max(now) + delay;
+                let at = process.kernel_queue.max(now).max(busy) + delay;
                 process.kernel_queue = at;
                 let ev = Ev::KernelOp { node, life, issued: now, id, op: Box::new(op) };
                 self.queue.push(at, ev);
             }
-            Effect::Announce { id, vip, index, .. } => self.announce(node, id, vip, index),
+            Effect::Announce { id, vip, index, until, .. } => {
+                return Some(self.announce(node, id, vip, index, until));
+            }
             Effect::WriteSlot { service, vip, interface } => self.send_slot(node, service, vip, interface),
-            Effect::Event(_) => {}
+            // Slots are for people to read; here nobody does.
+            Effect::ClearSlot { .. } | Effect::Event(_) | Effect::LeftBehind(_) => {}
             Effect::Relist(source) => {
                 let after = self.rng.below(20 * MS);
                 self.relist(node, source, after);
@@ -236,9 +310,13 @@ impl World {
                 self.kill(node);
             }
         }
+        None
     }
 
-    fn announce(&mut self, node: usize, id: u64, vip: Vip, index: IfIndex) {
+    fn announce(&mut self, node: usize, id: u64, vip: Vip, index: IfIndex, until: Mono) -> Input {
+        if self.mono(node) > until {
+            return Input::Announced { id, result: Err("its moment has passed".to_owned()) };
+        }
         self.check_announce(node, vip, index);
         self.trace.mix([2, id, u64::from(index.0)]);
         let usable = self.nodes[node].kernel.usable(index);
@@ -255,7 +333,7 @@ impl World {
                 cache.insert(vip, node);
             }
         }
-        self.deliver(node, Channel::Answers, MS, Input::Announced { id, result });
+        Input::Announced { id, result }
     }
 
     pub fn kernel_op(&mut self, node: usize, life: u32, issued: T, id: u64, op: Op) {
@@ -269,11 +347,7 @@ impl World {
             process.held_ops.push((issued, id, op));
             return;
         }
-        let result = if self.now - issued > STALE_OP {
-            Err("decided too long ago".to_owned())
-        } else {
-            self.kernel_apply(node, issued, op)
-        };
+        let result = self.kernel_apply(node, issued, op);
         let delay = self.rng.below(MS);
         self.deliver(node, Channel::Answers, delay, Input::Applied { id, result });
     }
@@ -307,6 +381,10 @@ impl World {
         let delay = self.rng.range(MS, 10 * MS);
         self.deliver(node, Channel::Monitor, delay, Input::Kernel(dump));
     }
+}
+
+fn process_of(world: &mut World, node: usize) -> Option<&mut Process> {
+    world.nodes[node].process.as_mut()
 }
 
 fn note_listing(process: &mut Process, input: &Input) {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use purelb_core::facts::NodeFacts;
+use purelb_core::facts::{Impairment, NodeFacts};
 use purelb_core::io::{Command, Input, Shutdown, Source, Update};
 use purelb_core::{IfIndex, InstanceId};
 
@@ -52,19 +52,42 @@ impl World {
             What::PowerOn(node) => self.power_on(node),
             What::Pause(node, wait) => {
                 self.disturb(node, now + wait);
-                self.nodes[node].blind_until = now + wait + 500 * MS;
+                self.blind(node, now + wait + 500 * MS);
                 self.pause(node);
                 self.plan(wait, What::Resume(node));
             }
             What::Resume(node) => self.resume(node),
+            What::StallStep(node, wait) => {
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.stall_next = Some(wait);
+                }
+            }
+            What::Freeze(node, wait, clock_runs) => {
+                self.disturb(node, now + wait);
+                self.blind(node, now + wait + 500 * MS);
+                self.freeze(node, clock_runs);
+                self.plan(wait, What::Thaw(node));
+            }
+            What::Thaw(node) => self.thaw(node),
+            What::Busy(node, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].busy_until = now + wait;
+            }
+            What::Retime(node) => self.retime(node),
             What::LeaseDeleted(_)
+            | What::LeaseEdited(_)
             | What::LeaseTaken(_)
             | What::NodeDeleted(_)
             | What::NodeCreated(_)
             | What::CollectLease(..)
+            | What::Label(_)
+            | What::Unwell(..)
+            | What::Well(_)
             | What::Vouch(_) => self.perform_object(what),
             What::Cut(..)
             | What::Uncut(_)
+            | What::Deaf(..)
+            | What::Hears(_)
             | What::Stall(..)
             | What::Unstall(..)
             | What::Break(..)
@@ -79,11 +102,13 @@ impl World {
                 self.nodes[node].wall = self.rng.below(2 * hour) as i64 - hour as i64;
             }
             What::Resync(node) => {
-                for source in WATCHED {
-                    self.relist(node, source, 0);
-                }
-                self.plan_dump(node, MS);
                 self.command(node, Command::Resync);
+            }
+            What::Mended(node) => {
+                let lease = self.api.leases.get(&self.nodes[node].name);
+                if lease.is_some_and(|l| l.facts.declined.as_ref().is_some_and(|d| !d.is_empty())) {
+                    self.command(node, Command::Resync);
+                }
             }
             What::Ask => self.client_asks(),
             What::Join(node) => self.join(node),
@@ -122,7 +147,8 @@ impl World {
     /// A restart in time moves nothing, unless something else is wrong or the
     /// timers leave a restart no time.
     fn expect_kept(&mut self, node: usize) {
-        let room = self.setup.renew_deadline() - self.setup.renew_every();
+        let timers = self.nodes[node].timers;
+        let room = timers.renew_deadline.saturating_sub(timers.renew_every()).as_nanos() as T;
         if room < 3 * SEC {
             self.disturb(node, self.now + 2 * SEC);
         } else if !self.disturbed(node) {
@@ -142,8 +168,26 @@ impl World {
                 self.nodes[node].cut = false;
                 self.reconnect(node);
             }
+            What::Deaf(node, wait) => {
+                self.disturb(node, now + wait);
+                self.nodes[node].deaf = true;
+                // Some of its watches are told so, the others just fall silent.
+                for source in WATCHED {
+                    if self.rng.percent(30) {
+                        self.relist(node, source, 0);
+                    }
+                }
+                self.plan(wait, What::Hears(node));
+            }
+            What::Hears(node) => {
+                self.nodes[node].deaf = false;
+                self.reconnect(node);
+            }
             What::Stall(node, source, wait) => {
                 self.disturb(node, now + wait);
+                if source != Source::Leases {
+                    self.nodes[node].deaf_until = self.nodes[node].deaf_until.max(now + wait);
+                }
                 if let Some(process) = &mut self.nodes[node].process {
                     process.watch(source).stalled = true;
                 }
@@ -180,7 +224,7 @@ impl World {
                 self.plan(wait, What::ErrorsEnd);
             }
             What::ErrorsEnd => self.api.errors = 0,
-            _ => {}
+            other => unreachable!("{other:?} does nothing to the API server"),
         }
     }
 
@@ -194,6 +238,7 @@ impl World {
                 self.disturb(node, now + SEC);
                 self.remove_lease(node);
             }
+            What::LeaseEdited(node) => self.lease_edited(node),
             What::LeaseTaken(node) => {
                 self.disturb(node, now + SEC);
                 let name = self.nodes[node].name.clone();
@@ -225,12 +270,70 @@ impl World {
                     self.remove_lease(node);
                 }
             }
+            What::Label(node) => self.change_node(node, |facts| facts.excluded = !facts.excluded),
+            What::Unwell(node, lasts) => {
+                self.change_node(node, |facts| facts.impaired = Some(Impairment::NotReady));
+                self.plan(lasts, What::Well(node));
+            }
+            What::Well(node) => self.change_node(node, |facts| facts.impaired = None),
             What::Vouch(node) if !self.nodes[node].powered => {
                 self.disturb(node, now + SEC);
                 self.set_vouched(node, true);
             }
-            _ => {}
+            What::Vouch(_) => {}
+            other => unreachable!("{other:?} does nothing to the objects"),
         }
+    }
+
+    /// Somebody with the right to write Leases does so.
+    fn lease_edited(&mut self, node: usize) {
+        let until = self.now + self.duration(node) / 3 + SEC;
+        match self.rng.below(6) {
+            // What a wrong duration would do to a peer is for its next renewal to say.
+            0..3 => {
+                let seconds = *self.rng.pick(&[1, 2, 0, -5, 3600]).unwrap_or(&1);
+                self.edit_lease(node, |facts| facts.duration_seconds = seconds);
+            }
+            3 => {
+                self.disturb(node, until);
+                self.edit_lease(node, |facts| facts.subnets.clear());
+            }
+            4 => {
+                self.disturb(node, until);
+                self.edit_lease(node, |facts| facts.draining = Some("by hand".into()));
+            }
+            _ => {
+                self.disturb(node, until);
+                self.edit_lease(node, |facts| facts.announced = Some(Default::default()));
+            }
+        }
+    }
+
+    /// A restart with other timers, as after a change of the configuration.
+    fn retime(&mut self, node: usize) {
+        let Some(later) = self.setup.later else {
+            return;
+        };
+        if self.nodes[node].legacy {
+            return;
+        }
+        let timers = self.nodes[node].timers;
+        self.log(|w| format!("{}: timers {timers:?}, later {later:?}", w.nodes[node].name));
+        self.nodes[node].next_timers = Some(later);
+        if self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_none() && !p.paused) {
+            self.stop(node, Shutdown::Leave);
+        }
+    }
+
+    /// Which listing takes long at this start, and how long.
+    pub fn slow_listing(&mut self, node: usize) -> Option<(Source, T)> {
+        if !std::mem::take(&mut self.nodes[node].slow_start) {
+            return None;
+        }
+        let source = *self.rng.pick(&WATCHED)?;
+        let long = self.rng.range(2 * SEC, 60 * SEC);
+        self.disturb(node, self.now + long);
+        Some((source, long))
     }
 
     pub fn create_node(&mut self, node: usize) {
@@ -245,6 +348,8 @@ impl World {
             uid: self.nodes[node].uid.clone(),
             labels: self.nodes[node].labels.clone(),
             out_of_service: false,
+            excluded: false,
+            impaired: None,
         };
         self.api.nodes.insert(name, facts.clone());
         self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
@@ -252,13 +357,18 @@ impl World {
     }
 
     pub fn set_vouched(&mut self, node: usize, out: bool) {
+        self.change_node(node, |facts| facts.out_of_service = out);
+    }
+
+    pub fn change_node(&mut self, node: usize, change: impl FnOnce(&mut NodeFacts)) {
         let name = self.nodes[node].name.clone();
-        if let Some(facts) = self.api.nodes.get_mut(&name)
-            && facts.out_of_service != out
-        {
-            facts.out_of_service = out;
-            let input = Input::Nodes(Update::Set(facts.clone()));
-            self.publish(Source::Nodes, &input);
+        let Some(facts) = self.api.nodes.get_mut(&name) else { return };
+        let before = facts.clone();
+        change(facts);
+        if *facts != before {
+            let facts = facts.clone();
+            self.log(|_| format!("api: {facts:?}"));
+            self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
             self.objects_changed(None);
         }
     }
@@ -342,7 +452,7 @@ impl World {
             What::Overrun(node, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].overrun = true;
-                self.nodes[node].blind_until = now + wait + 500 * MS;
+                self.blind(node, now + wait + 500 * MS);
                 self.plan(wait, What::OverrunEnd(node));
             }
             What::OverrunEnd(node) => {
@@ -366,7 +476,7 @@ impl World {
                 let notify = self.nodes[node].kernel.remove_link(DUMMY);
                 self.kernel_changed(node, notify);
             }
-            _ => {}
+            other => unreachable!("{other:?} does nothing to the network"),
         }
     }
 

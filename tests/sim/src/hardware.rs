@@ -1,10 +1,11 @@
 //! What happens in the nodes' kernels, and who hears of it.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use purelb_core::facts::AddrFacts;
-use purelb_core::io::{AddressSpec, Input, Op};
+use purelb_core::io::{AddressSpec, Input, Lifetimes, Op};
 use purelb_core::{IfIndex, Vip};
 
 use crate::kernel::{ETH0, Kernel, Planned, link};
@@ -14,7 +15,8 @@ use crate::setup::{own_address, v4_subnet, v6_subnet};
 use crate::world::World;
 
 /// Measured on real kernels: expiries of short lifetimes are never early and late by
-/// no more than this.
+/// no more than this; of long ones by up to an eighth of the lifetime more, since the
+/// kernel's timers are the coarser the farther away they are.
 const LATEST_EXPIRY: T = 1_270 * MS;
 
 /// How old an engine's picture of its kernel may be when nothing is wrong.
@@ -31,6 +33,9 @@ impl World {
                 if refused(&self.nodes[node].refuses, &net) {
                     return Err("Operation not permitted (os error 1)".into());
                 }
+                if self.mutated(Mutation::RemovalsIgnored) {
+                    return Ok(());
+                }
                 let notify = self.nodes[node].kernel.remove(index, net)?;
                 self.kernel_changed(node, vec![notify]);
                 Ok(())
@@ -40,6 +45,15 @@ impl World {
                 if refused(&self.nodes[node].refuses, &spec.net) {
                     return Err("Operation not permitted (os error 1)".into());
                 }
+                // As the applier does: whole seconds, counted when it is sent.
+                let waited = if self.mutated(Mutation::LateChangesSent) { self.now - issued } else { 0 };
+                let counted = self.mono(node) - Duration::from_nanos(waited);
+                let Some(Lifetimes { valid, preferred }) = spec.lifetimes(counted) else {
+                    return Err("its time is over".into());
+                };
+                let spec = AddressSpec { until: None, valid, preferred, ..spec };
+                self.check_lifetime(node, &spec);
+                self.nodes[node].put_issued = issued;
                 self.put(node, &spec)
             }
             Op::EnsureDummy { name } => {
@@ -75,15 +89,20 @@ impl World {
         Ok(())
     }
 
-    fn plan_expiry(&mut self, node: usize, token: u64, valid_until: T) {
+    pub fn plan_expiry(&mut self, node: usize, token: u64, valid_until: T) {
         if self.mutated(Mutation::KernelKeepsForEver) {
             return;
         }
-        let at = valid_until + self.rng.below(LATEST_EXPIRY);
-        self.queue.push(at, Ev::Expire { node, token });
+        let far = valid_until.saturating_sub(self.now) / 8;
+        let at = valid_until + self.rng.below(LATEST_EXPIRY) + self.rng.below(far + 1);
+        self.queue.push(at.max(self.now), Ev::Expire { node, token });
     }
 
     pub fn expire(&mut self, node: usize, token: u64) {
+        // No timer runs there: it is planned anew when the machine goes on.
+        if self.nodes[node].frozen.is_some() {
+            return;
+        }
         let now = self.now;
         let Some(addr) = self.nodes[node].kernel.by_token(token) else {
             return;
@@ -103,6 +122,10 @@ impl World {
     }
 
     pub fn dad_done(&mut self, node: usize, token: u64) {
+        if self.nodes[node].frozen.is_some() {
+            self.queue.push(self.now + SEC, Ev::DadDone { node, token });
+            return;
+        }
         let Some(addr) = self.nodes[node].kernel.by_token(token) else {
             return;
         };
@@ -111,6 +134,7 @@ impl World {
         let taken = self.nodes[node].kernel.usable(facts.index)
             && (0..self.nodes.len()).any(|other| {
                 other != node
+                    && self.nodes[other].frozen.is_none()
                     && self.nodes[other].kernel.addrs.iter().any(|a| {
                         a.facts.net.addr() == facts.net.addr()
                             && !a.facts.dad_failed
@@ -198,6 +222,7 @@ impl World {
 
     pub fn power_off(&mut self, node: usize) {
         self.kill(node);
+        self.nodes[node].frozen = None;
         self.nodes[node].powered = false;
         self.nodes[node].kernel = Kernel::default();
         self.all_holdings_changed(node);
@@ -210,7 +235,7 @@ impl World {
         self.nodes[node].powered = true;
         self.nodes[node].kernel = self.fresh_kernel(node);
         // Another boot, another origin of its clock.
-        let boot = self.rng.range(SEC, 1_000_000 * SEC);
+        let boot = self.rng.range(10_000 * SEC, 1_000_000 * SEC);
         self.nodes[node].boot = boot;
         self.start(node);
     }

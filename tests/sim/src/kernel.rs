@@ -54,6 +54,8 @@ pub fn link(index: IfIndex, name: &str, segment: Option<usize>) -> Link {
             loopback: false,
             up: true,
             carrier: true,
+            mac: None,
+            ours: segment.is_none(),
         },
         segment,
     }
@@ -233,7 +235,9 @@ impl Kernel {
     }
 
     pub fn default_routes(index: IfIndex) -> Vec<DefaultRoute> {
-        [Family::V4, Family::V6].map(|family| DefaultRoute { family, metric: 100, index }).into()
+        [Family::V4, Family::V6]
+            .map(|family| DefaultRoute { family, metric: 100, index, gateway: None })
+            .into()
     }
 }
 
@@ -251,6 +255,7 @@ mod tests {
         AddressSpec {
             index: ETH0,
             net: net.parse().unwrap(),
+            until: None,
             valid: Some(6),
             preferred: None,
             no_prefix_route: true,

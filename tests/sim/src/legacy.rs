@@ -1,5 +1,7 @@
-//! A member of the older format: no handoffs, no `announced`, long lifetimes. It
-//! claims what it wins at once and lets go at once of what it no longer wins.
+//! A member of the older format, as it really is. It knows no handoffs, no drains, no
+//! `announced` and no taint: among all Leases that have not expired by its own wall
+//! clock it elects the lowest hash, takes what it wins at once, with a lifetime of its
+//! own, and lets go at once of what it no longer wins.
 
 use std::collections::BTreeSet;
 
@@ -12,45 +14,69 @@ use crate::queue::{Ev, MS, T};
 use crate::setup::{net, v4_subnet, v6_subnet};
 use crate::world::World;
 
+/// How old its view of the Leases may be.
 const LOOK_EVERY: T = 400 * MS;
 
 impl World {
     pub fn legacy_tick(&mut self, node: usize) {
-        self.queue.push(self.now + LOOK_EVERY, Ev::LegacyTick { node });
+        let jitter = self.rng.below(100 * MS);
+        self.queue.push(self.now + LOOK_EVERY - 50 * MS + jitter, Ev::LegacyTick { node });
+        if self.api.outage {
+            return;
+        }
         let lease = self.api.leases.get(&self.nodes[node].name);
-        let due = lease.is_none_or(|l| self.now >= l.applied + self.setup.duration() / 2);
-        if due && !self.api.outage {
+        if lease.is_none_or(|l| self.now >= l.applied + self.duration(node) / 2) {
             self.legacy_renews(node);
         }
         for v in 0..self.truth.vips.len() {
-            let truth = &self.truth.vips[v];
-            let (vip, wins) = (truth.vip, truth.winner == Some(node));
-            match (wins, truth.holds[node].is_some()) {
-                (true, false) => {
-                    let bits = if vip.ip().is_ipv4() { 24 } else { 64 };
-                    let spec = AddressSpec {
-                        index: ETH0,
-                        net: net(vip.ip(), bits),
-                        valid: None,
-                        preferred: None,
-                        no_prefix_route: true,
-                        no_dad: true,
-                    };
-                    if self.put(node, &spec).is_ok()
-                        && let Some(segment) = self.nodes[node].segment_of(ETH0)
-                    {
-                        for cache in &mut self.caches[segment] {
-                            cache.insert(vip, node);
-                        }
-                    }
-                }
+            if !self.truth.vips[v].local {
+                continue;
+            }
+            let wins = self.truth.vips[v].wanted && self.legacy_winner(node, v) == Some(node);
+            match (wins, self.truth.vips[v].holds[node].is_some()) {
+                (true, false) => self.legacy_takes(node, v),
                 (false, true) => {
-                    let held = self.nodes[node].kernel.marked(vip).next();
+                    let held = self.nodes[node].kernel.marked(self.truth.vips[v].vip).next();
                     if let Some((index, net)) = held.map(|a| (a.facts.index, a.facts.net)) {
                         self.remove_by_hand(node, index, net);
                     }
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Whom it takes for the winner.
+    pub fn legacy_winner(&self, node: usize, v: usize) -> Option<usize> {
+        let wall = self.wall(node);
+        let vip = self.truth.vips[v].vip;
+        let unexpired = |n: &usize| {
+            self.api.leases.get(&self.nodes[*n].name).is_some_and(|lease| {
+                let renewed: i64 = lease.facts.renewal.parse().unwrap_or(0);
+                wall < renewed + lease.facts.duration_seconds * 1_000_000
+                    && lease.facts.subnets.iter().any(|s| s.contains(&vip.ip()))
+            })
+        };
+        (0..self.nodes.len()).filter(unexpired).min_by_key(|n| self.truth.vips[v].score(*n))
+    }
+
+    fn legacy_takes(&mut self, node: usize, v: usize) {
+        let vip = self.truth.vips[v].vip;
+        let bits = if vip.ip().is_ipv4() { 24 } else { 64 };
+        let spec = AddressSpec {
+            index: ETH0,
+            net: net(vip.ip(), bits),
+            until: None,
+            valid: None,
+            preferred: None,
+            no_prefix_route: true,
+            no_dad: true,
+        };
+        if self.put(node, &spec).is_ok()
+            && let Some(segment) = self.nodes[node].segment_of(ETH0)
+        {
+            for cache in &mut self.caches[segment] {
+                cache.insert(vip, node);
             }
         }
     }
@@ -65,11 +91,13 @@ impl World {
         let facts = LeaseFacts {
             node: self.nodes[node].name.clone(),
             instance: InstanceId::new("older").ok(),
-            duration_seconds: self.setup.timers.duration.as_secs() as i64,
+            duration_seconds: self.nodes[node].timers.duration.as_secs() as i64,
             renewal,
             subnets,
             draining: None,
             announced: None,
+            declined: None,
+            rank: None,
             control_endpoint: None,
         };
         let uid = self.nodes[node].uid.clone();

@@ -24,7 +24,7 @@ struct Args {
     /// decides if not given.
     #[arg(long)]
     profile: Option<String>,
-    /// Switch a rule off, R1 to R10: the run should fail.
+    /// Switch a rule off, R1 to R10 or one of the finer ones: the run should fail.
     #[arg(long)]
     without: Option<String>,
     /// Print the event log.
@@ -42,9 +42,9 @@ fn main() -> Result<()> {
         None => None,
     };
     let mutation = match &args.without {
-        Some(text) => {
-            Some(Mutation::parse(text).with_context(|| format!("{text:?} is not one of R1 to R10"))?)
-        }
+        Some(text) => Some(
+            Mutation::parse(text).with_context(|| format!("{text:?} is no rule that can be switched off"))?,
+        ),
         None => None,
     };
     if let (Some(seed), None, None) = (args.seed, args.seconds, args.seeds) {
@@ -89,6 +89,9 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
     });
     let took = began.elapsed().as_secs_f64();
     println!("{}; {:.1} cluster-hours per second", summary.describe(), summary.hours() / took);
+    for line in summary.ledger.describe() {
+        println!("{line}");
+    }
     for (seed, violation) in &summary.failed {
         println!("seed {seed}: {}: {}", violation.rule, violation.words);
     }

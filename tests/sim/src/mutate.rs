@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use purelb_core::config::EngineConfig;
-use purelb_core::io::{Input, LeaseError, Renewed, Source, Update};
+use purelb_core::io::{Command, Input, LeaseError, Renewed, Source, Update};
 
 use crate::queue::Channel;
 use crate::world::World;
@@ -32,10 +32,22 @@ pub enum Mutation {
     TentativeHidden,
     /// R10: `externalTrafficPolicy: Local` is not passed on.
     PolicyHidden,
+    /// R2, the renew deadline: removals are reported as done and are not.
+    RemovalsIgnored,
+    /// R3, the lifetimes: they are the configured ones.
+    LifetimesUnfenced,
+    /// R3, the moment of sending: what was decided long ago is sent as it was.
+    LateChangesSent,
+    /// R7, without a winner: a drain takes along what nobody else can have.
+    DrainTakesAll,
+    /// R2, the echo: a node is shown its own writes before anything that came first.
+    EchoAtOnce,
+    /// R1, the vacancy: that an address is left to others is not written down.
+    DeclinesHidden,
 }
 
 impl Mutation {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::BlindToAPeer,
         Self::RenewalsNeverFail,
         Self::KernelKeepsForEver,
@@ -46,6 +58,12 @@ impl Mutation {
         Self::GainAtOnce,
         Self::TentativeHidden,
         Self::PolicyHidden,
+        Self::RemovalsIgnored,
+        Self::LifetimesUnfenced,
+        Self::LateChangesSent,
+        Self::DrainTakesAll,
+        Self::EchoAtOnce,
+        Self::DeclinesHidden,
     ];
 
     /// The rule it switches off, and how.
@@ -61,6 +79,12 @@ impl Mutation {
             Self::GainAtOnce => ("R8", "the gain delay is zero"),
             Self::TentativeHidden => ("R9", "tentative addresses are reported as usable"),
             Self::PolicyHidden => ("R10", "externalTrafficPolicy: Local is not passed on"),
+            Self::RemovalsIgnored => ("R2-deadline", "removals are reported as done and are not"),
+            Self::LifetimesUnfenced => ("R3-lifetime", "lifetimes are the configured ones, fence or not"),
+            Self::LateChangesSent => ("R3-moment", "a change that waited is sent as it was decided"),
+            Self::DrainTakesAll => ("R7-nobody", "a drain takes along what no other node can have"),
+            Self::EchoAtOnce => ("R2-echo", "a node's own writes are shown to it before what came first"),
+            Self::DeclinesHidden => ("R1-vacancy", "what a node declines is left out of its Lease"),
         }
     }
 
@@ -81,6 +105,7 @@ impl World {
                 config.handoff.linger = Duration::ZERO;
             }
             Some(Mutation::GainAtOnce) => config.gain_delay = Duration::ZERO,
+            Some(Mutation::LifetimesUnfenced) => config.kernel_fence = false,
             _ => {}
         }
     }
@@ -149,7 +174,25 @@ impl World {
                 Input::Services(Update::Set(s)) => s.only_local_endpoints = false,
                 _ => {}
             },
+            Mutation::EchoAtOnce => {
+                if let Input::LeaseWritten { result: Ok(Renewed { renewal }), .. } = &input {
+                    let lease = self.api.leases.get(&self.nodes[node].name);
+                    if let Some(mut echo) = lease.map(|l| l.facts.clone()) {
+                        echo.renewal.clone_from(renewal);
+                        self.deliver(node, Channel::Answers, 0, Input::Leases(Update::Set(echo)));
+                    }
+                }
+            }
+            Mutation::DrainTakesAll => {
+                if let Input::Command(Command::Drain { force, .. }) = &mut input {
+                    *force = true;
+                }
+            }
             Mutation::KernelKeepsForEver
+            | Mutation::RemovalsIgnored
+            | Mutation::LifetimesUnfenced
+            | Mutation::LateChangesSent
+            | Mutation::DeclinesHidden
             | Mutation::EmptyListingsFirst
             | Mutation::NoHandoff
             | Mutation::GainAtOnce => {}

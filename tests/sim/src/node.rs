@@ -1,12 +1,15 @@
 //! One machine: its clocks, its kernel, and the process that may run on it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use purelb_core::io::{Input, Op, Shutdown, Source};
-use purelb_core::{Engine, IfIndex, InstanceId, NodeName, Vip};
+use purelb_core::config::Timers;
+use purelb_core::io::{Effect, Input, LeaseWrite, Op, Shutdown, Source};
+use purelb_core::lease_write::{LeaseMemory, Reply};
+use purelb_core::{Engine, IfIndex, InstanceId, Mono, NodeName, Vip};
 
 use crate::kernel::Kernel;
 use crate::queue::{Channel, T};
+use crate::writer::Writing;
 
 #[derive(Debug)]
 pub struct Node {
@@ -17,7 +20,6 @@ pub struct Node {
     pub boot: u64,
     /// Its wall clock's error in microseconds.
     pub wall: i64,
-    pub last_renewal: String,
     /// Interfaces and the segments they are plugged into.
     pub ports: Vec<(IfIndex, usize)>,
     pub kernel: Kernel,
@@ -30,6 +32,24 @@ pub struct Node {
     pub drain: Option<String>,
     /// Cut off from the API.
     pub cut: bool,
+    /// Its writes are served; its lists fail and its watches are silent.
+    pub deaf: bool,
+    /// Until when one of its watches, not that of the Leases, is silent.
+    pub deaf_until: T,
+    /// What its processes are started with.
+    pub timers: Timers,
+    pub next_timers: Option<Timers>,
+    /// The machine stands still.
+    pub frozen: Option<Frozen>,
+    /// When it last went on, and whether its clock had stood still as well.
+    pub thawed: Option<(T, bool)>,
+    /// When the last renewal was sent that its running process knows to have
+    /// succeeded, by its own clock: what its fence counts from.
+    pub fence_from: Option<Mono>,
+    /// One of the first listings of its next process takes long.
+    pub slow_start: bool,
+    /// Changes wait until then before they are sent to the kernel.
+    pub busy_until: T,
     /// The kernel refuses these; `None` inside = everything.
     pub refuses: Option<Option<Vip>>,
     /// Netlink messages are being lost.
@@ -40,7 +60,11 @@ pub struct Node {
     pub last_applied: Option<T>,
     /// When it last came back after having been fenced.
     pub back_at: T,
-    pub run_out_planned: bool,
+    /// The duration that write gave it.
+    pub last_duration: T,
+    pub run_out_planned: Option<T>,
+    /// When trouble last began on it.
+    pub last_trouble: T,
     pub disturbed_until: T,
     pub trouble_since: T,
     /// Its picture of its own kernel may be old until then.
@@ -49,6 +73,19 @@ pub struct Node {
     pub keeps_until: T,
     pub legacy: bool,
     pub flap: Option<Flap>,
+    /// When the last addition that its kernel was told of was decided.
+    pub put_issued: T,
+    /// When its Lease last came to name another set of subnets.
+    pub offered_at: T,
+}
+
+/// Suspended, or a virtual machine that its host stopped: no process and no kernel
+/// timer runs, nobody is answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Frozen {
+    pub since: T,
+    /// Suspended: the clock that the engine is given goes on.
+    pub clock_runs: bool,
 }
 
 /// A link that goes up and down faster than it may be trusted (R8).
@@ -64,8 +101,18 @@ pub struct Process {
     pub engine: Box<Engine>,
     pub instance: InstanceId,
     pub paused: bool,
-    /// What arrived while it was stopped.
-    pub inbox: Vec<(Channel, Input)>,
+    /// What has arrived and was not taken in yet.
+    pub mail: VecDeque<(Channel, Input)>,
+    pub turn_planned: bool,
+    /// It is stopped between its next step and what follows from it, for so long.
+    pub stall_next: Option<T>,
+    /// What the last step before such a stop asked for.
+    pub held_effects: Vec<Effect>,
+    /// Its lease writer: what it remembers, does and is to do next.
+    pub memory: LeaseMemory,
+    pub writing: Option<Writing>,
+    pub next_write: Option<LeaseWrite>,
+    pub held_reply: Option<Reply>,
     pub held_ops: Vec<(T, u64, Op)>,
     pub listed: BTreeSet<Source>,
     watches: [Watch; 6],
@@ -108,7 +155,14 @@ impl Process {
             engine: Box::new(engine),
             instance,
             paused: false,
-            inbox: Vec::new(),
+            mail: VecDeque::new(),
+            turn_planned: false,
+            stall_next: None,
+            held_effects: Vec::new(),
+            memory: LeaseMemory::default(),
+            writing: None,
+            next_write: None,
+            held_reply: None,
             held_ops: Vec::new(),
             listed: BTreeSet::new(),
             watches: Default::default(),
@@ -125,6 +179,12 @@ impl Process {
             idle_wakes: 0,
             started,
         }
+    }
+
+    /// Changes of this kind reach it.
+    pub fn hears(&self, source: Source) -> bool {
+        let i = WATCHED.iter().position(|s| *s == source);
+        i.is_some_and(|i| self.watches[i].connected && !self.watches[i].stalled)
     }
 
     pub fn watch(&mut self, source: Source) -> &mut Watch {

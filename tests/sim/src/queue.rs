@@ -7,7 +7,8 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use purelb_core::io::{Input, LeaseWrite, Op, Source};
-use purelb_core::{IfName, Mono, ObjectKey, Vip};
+use purelb_core::lease_write::{Reply, Request};
+use purelb_core::{IfName, ObjectKey, Vip};
 
 use crate::actions::Action;
 
@@ -42,12 +43,28 @@ pub enum Ev {
         node: usize,
         life: u32,
     },
+    /// The process takes in what has arrived.
+    Turn {
+        node: usize,
+        life: u32,
+    },
+    /// Is the node empty, if its fence has fallen?
+    FenceCheck {
+        node: usize,
+    },
+    /// A look at which rules are in force, and at what is missing for too long.
+    Sample,
     LeaseArrives {
         node: usize,
         life: u32,
-        sent: T,
-        sent_at: Mono,
+        by: T,
+        request: Request,
         write: Box<LeaseWrite>,
+    },
+    LeaseReply {
+        node: usize,
+        life: u32,
+        reply: Box<Reply>,
     },
     DeleteArrives {
         node: usize,

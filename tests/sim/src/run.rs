@@ -1,5 +1,6 @@
 //! Running seeds: one, many, and a failing one again with its log.
 
+use crate::ledger::Ledger;
 use crate::mutate::Mutation;
 use crate::queue::{SEC, T};
 use crate::setup::{Profile, Setup};
@@ -10,6 +11,7 @@ pub struct Outcome {
     pub setup: Setup,
     pub violation: Option<Violation>,
     pub stats: Stats,
+    pub ledger: Ledger,
     pub simulated: T,
     /// Two runs of one seed have the same.
     pub hash: u64,
@@ -53,6 +55,7 @@ impl Job {
             setup,
             violation: world.violation.take(),
             stats: world.stats,
+            ledger: world.ledger,
             simulated: world.now,
             hash: world.trace.hash(),
             log: world.trace.into_lines(),
@@ -95,6 +98,7 @@ pub struct Summary {
     pub seeds: u64,
     pub simulated: T,
     pub stats: Stats,
+    pub ledger: Ledger,
     pub failed: Vec<(u64, Violation)>,
 }
 
@@ -108,6 +112,7 @@ impl Summary {
         self.stats.additions += outcome.stats.additions;
         self.stats.handoffs += outcome.stats.handoffs;
         self.stats.settled += outcome.stats.settled;
+        self.ledger.merge(outcome.ledger.clone());
         if let Some(violation) = &outcome.violation {
             self.failed.push((outcome.setup.seed, violation.clone()));
         }
@@ -122,6 +127,7 @@ impl Summary {
         self.stats.additions += other.stats.additions;
         self.stats.handoffs += other.stats.handoffs;
         self.stats.settled += other.stats.settled;
+        self.ledger.merge(other.ledger);
         self.failed.extend(other.failed);
     }
 

@@ -17,8 +17,10 @@ use crate::world::{Phase, World};
 impl World {
     pub fn populate(&mut self) {
         for node in 0..self.setup.nodes {
-            let boot = self.rng.range(SEC, 1_000_000 * SEC);
-            let wall = self.rng.below(600_000_000) as i64 - 300_000_000;
+            let boot = self.rng.range(10_000 * SEC, 1_000_000 * SEC);
+            // Members of the older format compare wall clocks: theirs must be right.
+            let wrong = if self.setup.legacy > 0 { 500_000 } else { 300_000_000 };
+            let wall = self.rng.below(2 * wrong) as i64 - wrong as i64;
             let ports = match (self.setup.segments, self.setup.layout) {
                 (1, _) => vec![(ETH0, 0)],
                 (_, Layout::Split) => vec![(ETH0, node % 2)],
@@ -31,7 +33,6 @@ impl World {
                 labels: BTreeMap::from([("rack".to_owned(), rack.to_owned())]),
                 boot,
                 wall,
-                last_renewal: String::new(),
                 ports,
                 kernel: Kernel::default(),
                 joined: false,
@@ -40,18 +41,31 @@ impl World {
                 process: None,
                 drain: None,
                 cut: false,
+                deaf: false,
+                deaf_until: 0,
+                timers: self.setup.timers,
+                next_timers: None,
+                frozen: None,
+                thawed: None,
+                fence_from: None,
+                slow_start: false,
+                busy_until: 0,
                 refuses: None,
                 overrun: false,
                 mute: false,
                 last_applied: None,
                 back_at: 0,
-                run_out_planned: false,
+                last_duration: 0,
+                run_out_planned: None,
+                last_trouble: 0,
                 disturbed_until: 0,
                 trouble_since: 0,
                 blind_until: 0,
                 keeps_until: 0,
                 legacy: node < self.setup.legacy,
                 flap: None,
+                put_issued: 0,
+                offered_at: 0,
             });
             self.nodes[node].kernel = self.fresh_kernel(node);
         }
@@ -69,16 +83,16 @@ impl World {
         let mut ranges = Vec::new();
         for segment in 0..self.setup.segments {
             for subnet in [v4_subnet(segment, false), v4_subnet(segment, true), v6_subnet(segment)] {
-                ranges.push(RangeFacts { subnet, aggregation: None });
+                ranges.push(RangeFacts::whole(subnet, None));
             }
         }
         let nobodys = "10.99.0.0/24".parse().expect("a prefix");
-        ranges.push(RangeFacts { subnet: nobodys, aggregation: None });
-        let remote = RangeFacts { subnet: "172.16.0.0/24".parse().expect("a prefix"), aggregation: Some(32) };
+        ranges.push(RangeFacts::whole(nobodys, None));
+        let remote = RangeFacts::whole("172.16.0.0/24".parse().expect("a prefix"), Some(32));
         for (name, pool, ranges) in
             [("local", PoolType::Local, ranges), ("remote", PoolType::Remote, vec![remote])]
         {
-            let group = GroupFacts { name: name.into(), pool, ranges };
+            let group = GroupFacts::of_ranges(name, pool, ranges);
             self.api.groups.insert(name.into(), group);
         }
     }
@@ -124,6 +138,14 @@ impl World {
                     let after = self.rng.below(SEC);
                     self.plan(after, What::Start(node));
                 }
+            }
+        }
+        if cycle == 1 && self.setup.later.is_some() {
+            // New timers, node by node, in the middle of whatever else happens.
+            let mut at = self.rng.below(20 * SEC);
+            for node in 0..self.nodes.len() {
+                self.plan(at, What::Retime(node));
+                at += self.rng.range(2 * SEC, 15 * SEC);
             }
         }
         let after = if cycle == 0 { self.setup.duration() + 5 * SEC } else { SEC };
@@ -172,6 +194,7 @@ impl World {
         self.api.errors = 0;
         for node in 0..self.nodes.len() {
             self.nodes[node].cut = false;
+            self.nodes[node].deaf = false;
             self.reconnect(node);
         }
         self.repair_agents();
@@ -190,8 +213,13 @@ impl World {
     fn heal_node(&mut self, node: usize) {
         let n = &mut self.nodes[node];
         n.refuses = None;
+        n.busy_until = 0;
+        n.deaf_until = n.deaf_until.min(self.now);
+        n.slow_start = false;
         n.mute = false;
         n.flap = None;
+        self.thaw(node);
+        let n = &mut self.nodes[node];
         let overrun = std::mem::take(&mut n.overrun);
         n.blind_until = self.now + 500 * MS;
         if !n.powered {
@@ -205,6 +233,7 @@ impl World {
             self.set_vouched(node, false);
         }
         self.create_node(node);
+        self.change_node(node, |facts| (facts.excluded, facts.impaired) = (false, None));
         let powered = self.nodes[node].powered;
         if powered {
             for (index, _) in self.nodes[node].ports.clone() {
@@ -215,9 +244,10 @@ impl World {
         if overrun {
             self.plan_dump(node, MS);
         }
-        if self.nodes[node].process.as_ref().is_some_and(|p| p.paused) {
-            self.resume(node);
+        if let Some(process) = &mut self.nodes[node].process {
+            process.stall_next = None;
         }
+        self.resume(node);
         // An instance whose Lease another one took is restarted by its operator.
         let name = self.nodes[node].name.clone();
         let instance = self.nodes[node].process.as_ref().map(|p| p.instance.clone());
@@ -225,6 +255,9 @@ impl World {
             instance.is_some() && self.api.leases.get(&name).is_some_and(|l| l.facts.instance != instance);
         if stolen {
             self.kill(node);
+        }
+        for after in [3 * SEC, 20 * SEC] {
+            self.plan(after, What::Mended(node));
         }
         // One that is about to stop is started again once it has.
         self.plan(self.setup.duration(), What::Start(node));

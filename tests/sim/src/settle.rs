@@ -33,7 +33,7 @@ impl World {
         best.config.as_ref().ok()
     }
 
-    fn interfaces(&self, node: usize) -> BTreeSet<IfIndex> {
+    pub fn interfaces(&self, node: usize) -> BTreeSet<IfIndex> {
         let Some(config) = self.agent_config(node) else {
             return BTreeSet::new();
         };
@@ -83,11 +83,14 @@ impl World {
         }
         if !live {
             let snapshot =
-                self.nodes[node].process.as_ref().map(|p| p.engine.snapshot(self.mono(node)).fence);
+                self.nodes[node].process.as_ref().map(|p| p.engine.clone().snapshot(self.mono(node)).fence);
             self.violate("liveness", format!("{name} runs and has no live Lease: {snapshot:?}"));
             return;
         }
-        let expected = self.subnets(node);
+        // Members of the older format elect by subnets alone: who drains names none.
+        let older = (0..self.nodes.len()).any(|n| self.nodes[n].legacy && self.lease_live(n));
+        let hides = older && self.nodes[node].drain.is_some();
+        let expected = if hides { BTreeSet::new() } else { self.subnets(node) };
         let lease = self.api.leases.get(&name).map(|l| l.facts.subnets.clone());
         if lease.as_ref() != Some(&expected) {
             let words = format!("{name} advertises {lease:?} and has {expected:?}");
@@ -107,7 +110,8 @@ impl World {
             let kept = truth.wanted
                 && holders.len() == 1
                 && self.nodes[holders[0]].drain.is_some()
-                && self.covers(holders[0], vip);
+                && self.truth.live[holders[0]]
+                && self.subnets(holders[0]).iter().any(|s| s.contains(&vip.ip()));
             if !holders.is_empty() && !kept {
                 let words = format!("{vip} is on {} and nobody may hold it", names(&holders));
                 self.violate("R1", words);
@@ -135,7 +139,7 @@ impl World {
         let Some(process) = &self.nodes[node].process else {
             return "does not run".into();
         };
-        let snapshot = process.engine.snapshot(self.mono(node));
+        let snapshot = process.engine.clone().snapshot(self.mono(node));
         snapshot
             .vips
             .iter()
@@ -157,12 +161,15 @@ impl World {
             .iter()
             .any(|a| !a.facts.ours && a.facts.index == index && a.facts.net.contains(&vip.ip()));
         let copies = n.kernel.marked(vip).count();
-        let (usable, fenced) = (!addr.facts.tentative && !addr.facts.dad_failed, addr.valid_until.is_some());
-        let name = n.name.clone();
+        let usable = !addr.facts.tentative && !addr.facts.dad_failed;
+        let (name, until) = (n.name.clone(), addr.valid_until);
+        let past = until.and_then(|until| self.lifetime_past_fence(node, until));
         if !subnet_here || !self.interfaces(node).contains(&index) || copies != 1 {
             self.violate("R1", format!("{vip} is on the wrong interface of {name}, or {copies} times"));
-        } else if !fenced {
+        } else if until.is_none() {
             self.violate("R3", format!("{vip} is on {name} for ever"));
+        } else if let Some(past) = past {
+            self.violate("R3", format!("{vip} lives on {name} {} ms past its fence", past.as_millis()));
         } else if !usable {
             let reason = self.reason(node, vip);
             self.violate("liveness", format!("{vip} on {name} is not past detection ({reason})"));

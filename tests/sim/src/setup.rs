@@ -74,6 +74,17 @@ pub enum Layout {
     Both,
 }
 
+/// How what arrives at a process is put together into steps of its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batches {
+    /// Each input at once, by itself.
+    Single,
+    /// What comes within a moment.
+    Moments,
+    /// A busy machine: everything within tens of milliseconds, or a part of it.
+    Heaps,
+}
+
 /// One address of the universe, whether or not a Service has it now.
 #[derive(Clone, Debug)]
 pub struct Address {
@@ -96,6 +107,9 @@ pub struct Setup {
     pub layout: Layout,
     pub addresses: Vec<Address>,
     pub timers: Timers,
+    /// The timers that all nodes are given one after the other, somewhere in the run.
+    pub later: Option<Timers>,
+    pub batches: Batches,
     pub cycles: u64,
     /// Faults and changes happen this long in each cycle, then everything heals.
     pub active: T,
@@ -142,6 +156,22 @@ fn secs(duration: u64, deadline: u64, retry: u64) -> Timers {
     }
 }
 
+/// Any timers the product accepts.
+fn any_timers(rng: &mut Rng) -> Timers {
+    loop {
+        let timers = Timers {
+            duration: Duration::from_secs(rng.range(5, 70)),
+            renew_deadline: Duration::from_millis(500 * rng.range(4, 130)),
+            retry_period: Duration::from_millis(250 * rng.range(2, 40)),
+        };
+        if let Ok(timers) = timers.checked()
+            && timers.retry_period <= timers.renew_deadline / 3
+        {
+            return timers;
+        }
+    }
+}
+
 impl Setup {
     pub fn from_seed(seed: u64, profile: Profile, mutation: Option<Mutation>) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e7_0b5e7);
@@ -165,9 +195,17 @@ impl Setup {
         // big clusters use.
         let timers = match rng.below(10) {
             0 => secs(5, 3, 1),
-            1..7 => secs(10, 7, 2),
-            7..9 => secs(30, 20, 5),
-            _ => secs(60, 40, 10),
+            1..6 => secs(10, 7, 2),
+            6 => secs(30, 20, 5),
+            7 => secs(60, 40, 10),
+            _ => any_timers(&mut rng),
+        };
+        let changing = matches!(profile, Profile::FaultyApi | Profile::Rolling | Profile::Everything);
+        let later = (changing && rng.percent(30)).then(|| any_timers(&mut rng));
+        let batches = match rng.below(4) {
+            0 => Batches::Single,
+            1..3 => Batches::Moments,
+            _ => Batches::Heaps,
         };
         let (cycles, active, quiet, pace) = match profile {
             Profile::Calm => (2, 120, 1500, 40),
@@ -187,6 +225,8 @@ impl Setup {
             layout,
             addresses,
             timers,
+            later,
+            batches,
             cycles,
             active: active * SEC,
             quiet: quiet * SEC,
@@ -220,22 +260,28 @@ impl Setup {
         all
     }
 
+    fn longest(&self, of: impl Fn(Timers) -> Duration) -> T {
+        let later = self.later.map_or(Duration::ZERO, &of);
+        of(self.timers).max(later).as_nanos() as T
+    }
+
+    /// The longest duration that any node's Lease has in this run.
     pub fn duration(&self) -> T {
-        self.timers.duration.as_nanos() as T
+        self.longest(|t| t.duration)
     }
 
     pub fn renew_deadline(&self) -> T {
-        self.timers.renew_deadline.as_nanos() as T
+        self.longest(|t| t.renew_deadline)
     }
 
-    pub fn renew_every(&self) -> T {
-        self.timers.renew_every().as_nanos() as T
+    pub fn retry_period(&self) -> T {
+        self.longest(|t| t.retry_period)
     }
 
     pub fn describe(&self) -> String {
         format!(
             "seed {} profile {}: {} nodes ({} join later, {} of the older format), {} segment(s) {:?}, \
-             {} addresses, lease {:?}/{:?}/{:?}",
+             {} addresses, lease {:?}/{:?}/{:?}{}, {:?}",
             self.seed,
             self.profile.name(),
             self.nodes,
@@ -247,6 +293,10 @@ impl Setup {
             self.timers.duration,
             self.timers.renew_deadline,
             self.timers.retry_period,
+            self.later.map_or(String::new(), |l| {
+                format!(" and later {:?}/{:?}/{:?}", l.duration, l.renew_deadline, l.retry_period)
+            }),
+            self.batches,
         )
     }
 }

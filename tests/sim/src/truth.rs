@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use purelb_core::facts::PoolType;
+use purelb_core::facts::{PoolType, Rank};
 use purelb_core::{NodeName, Vip};
 use sha2::{Digest, Sha256};
 
@@ -40,6 +40,15 @@ pub struct VipTruth {
     pub last_usable: [Option<T>; MOST_NODES],
     /// Somebody took it away by hand: no rule broken.
     pub excused_until: T,
+    /// Wanted, and nobody answers for it.
+    pub vacant: Option<Vacant>,
+}
+
+/// An address without a holder: since when, and since when each node is able to have it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Vacant {
+    pub since: T,
+    pub able: [Option<T>; MOST_NODES],
 }
 
 #[derive(Debug)]
@@ -75,6 +84,7 @@ impl Truth {
                 holds: [None; MOST_NODES],
                 last_usable: [None; MOST_NODES],
                 excused_until: 0,
+                vacant: None,
             })
             .collect();
         Self {
@@ -87,6 +97,10 @@ impl Truth {
 }
 
 impl VipTruth {
+    pub fn score(&self, node: usize) -> &[u8; 32] {
+        &self.scores[node]
+    }
+
     pub fn holders(&self) -> Vec<usize> {
         (0..MOST_NODES).filter(|n| self.holds[*n].is_some()).collect()
     }
@@ -113,10 +127,10 @@ impl VipTruth {
 
 /// What the Services that share one address ask for.
 #[derive(Debug, Default)]
-struct Wish {
-    wanted: bool,
+pub(crate) struct Wish {
+    pub(crate) wanted: bool,
     /// Nodes that may hold it, if endpoints restrict them.
-    only: Option<BTreeSet<NodeName>>,
+    pub(crate) only: Option<BTreeSet<NodeName>>,
     prefer: Option<BTreeSet<NodeName>>,
 }
 
@@ -137,11 +151,19 @@ impl World {
         wish.wanted.then(|| wish.only.is_none_or(|only| only.contains(name)))
     }
 
-    fn wish(&self, vip: Vip, pool: PoolType) -> Wish {
+    fn kind_of(&self, service: &purelb_core::facts::ServiceFacts) -> Option<PoolType> {
+        self.api.groups.get(service.group.as_deref()?).map(|group| group.pool)
+    }
+
+    pub(crate) fn wish(&self, vip: Vip, pool: PoolType) -> Wish {
         let mut wish = Wish::default();
         let mut any = BTreeSet::new();
-        let mut sharers: Vec<_> =
-            self.api.services.values().filter(|s| s.vips.contains(&vip) && s.pool == pool).collect();
+        let mut sharers: Vec<_> = self
+            .api
+            .services
+            .values()
+            .filter(|s| s.vips.contains(&vip) && self.kind_of(s) == Some(pool))
+            .collect();
         wish.wanted = !sharers.is_empty();
         // A Service without endpoints does not take the address from its sharers.
         if sharers.len() > 1 {
@@ -172,12 +194,14 @@ impl World {
         wish
     }
 
+    /// When its Lease runs out, by its owner's word: what others edit into it changes
+    /// nothing.
+    pub fn lease_ends(&self, node: usize) -> Option<T> {
+        self.api.leases.get(&self.nodes[node].name).map(|l| l.applied + l.duration)
+    }
+
     pub fn lease_live(&self, node: usize) -> bool {
-        let name = &self.nodes[node].name;
-        let Some(lease) = self.api.leases.get(name) else {
-            return false;
-        };
-        self.now < lease.applied + self.setup.duration()
+        self.lease_ends(node).is_some_and(|end| self.now < end)
     }
 
     /// A live member that could hold an address, leaving drains aside.
@@ -196,6 +220,18 @@ impl World {
         self.api.leases.get(&self.nodes[node].name).is_some_and(|l| l.facts.draining.is_some())
     }
 
+    pub fn declines(&self, node: usize, vip: Vip) -> bool {
+        let lease = self.api.leases.get(&self.nodes[node].name);
+        lease.and_then(|l| l.facts.declined.as_ref()).is_some_and(|d| d.contains(&vip))
+    }
+
+    /// Ranks count while every live member has one.
+    fn ranks_last(&self, node: usize) -> bool {
+        let rank = |n: usize| self.api.leases.get(&self.nodes[n].name).and_then(|l| l.facts.rank);
+        let known = |n: usize| !self.truth.live[n] || rank(n).is_some();
+        rank(node) == Some(Rank::Last) && (0..self.nodes.len()).all(known)
+    }
+
     /// Best first. `wanted` = false: no Service has it.
     pub fn candidates(&self, vip: usize) -> (bool, Vec<usize>) {
         let truth = &self.truth.vips[vip];
@@ -204,9 +240,13 @@ impl World {
             return (false, Vec::new());
         }
         let mut nodes: Vec<usize> = (0..self.nodes.len())
-            .filter(|n| self.covers(*n, truth.vip) && !self.draining(*n))
+            .filter(|n| self.covers(*n, truth.vip) && !self.draining(*n) && !self.declines(*n, truth.vip))
             .filter(|n| wish.only.as_ref().is_none_or(|only| only.contains(&self.nodes[*n].name)))
             .collect();
+        // Who ranks last loses against everybody else, preferred or not.
+        if nodes.iter().any(|n| !self.ranks_last(*n)) {
+            nodes.retain(|n| !self.ranks_last(*n));
+        }
         if let Some(prefer) = &wish.prefer
             && nodes.iter().any(|n| prefer.contains(&self.nodes[*n].name))
         {

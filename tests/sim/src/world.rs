@@ -14,6 +14,7 @@ use purelb_core::io::{Input, Source};
 use purelb_core::{Mono, Vip};
 
 use crate::api::Api;
+use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::queue::{Channel, Ev, MS, Queue, SEC, T};
 use crate::rng::Rng;
@@ -61,6 +62,7 @@ pub struct World {
     pub truth: Truth,
     pub phase: Phase,
     pub stats: Stats,
+    pub ledger: Ledger,
     pub violation: Option<Violation>,
     pub disturbed_until: T,
     trouble_since: T,
@@ -83,6 +85,7 @@ impl World {
             truth: Truth::new(&setup),
             phase: Phase::Over,
             stats: Stats::default(),
+            ledger: Ledger::default(),
             violation: None,
             disturbed_until: 0,
             trouble_since: 0,
@@ -98,6 +101,7 @@ impl World {
     /// Runs to the end or to the first violation.
     pub fn run(&mut self) {
         self.begin_cycle(0);
+        self.queue.push(SEC, Ev::Sample);
         while self.violation.is_none() && self.phase != Phase::Over {
             let Some((at, ev)) = self.queue.pop() else {
                 self.violate("sim", "nothing is planned any more".into());
@@ -116,9 +120,13 @@ impl World {
                 self.input_arrives(node, life, generation, channel, *input)
             }
             Ev::Wake { node, life } => self.wake(node, life),
-            Ev::LeaseArrives { node, life, sent, sent_at, write } => {
-                self.lease_arrives(node, life, sent, sent_at, *write)
+            Ev::Turn { node, life } => self.turn(node, life),
+            Ev::FenceCheck { node } => self.fence_check(node),
+            Ev::Sample => self.sample(),
+            Ev::LeaseArrives { node, life, by, request, write } => {
+                self.lease_arrives(node, life, by, request, *write)
             }
+            Ev::LeaseReply { node, life, reply } => self.lease_reply(node, life, *reply),
             Ev::DeleteArrives { node, life } => self.delete_arrives(node, life),
             Ev::SlotArrives { node, life, service, vip, interface } => {
                 self.slot_arrives(node, life, service, vip, interface)
@@ -169,6 +177,7 @@ impl World {
         let until = until + self.margin();
         let now = self.now;
         let node = &mut self.nodes[node];
+        node.last_trouble = now;
         if now >= node.disturbed_until {
             node.trouble_since = now;
         }
@@ -216,7 +225,7 @@ impl World {
     pub fn publish(&mut self, source: Source, input: &Input) {
         let held = self.api.outage;
         for node in 0..self.nodes.len() {
-            let cut = self.nodes[node].cut;
+            let cut = self.nodes[node].cut || self.nodes[node].deaf;
             let Some(process) = &mut self.nodes[node].process else {
                 continue;
             };

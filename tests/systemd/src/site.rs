@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use purelb_kit::controlplane::fixtures::{allocated, node, service, status_with};
+use purelb_kit::controlplane::manifests::apply;
 use purelb_kit::controlplane::process::Process;
 use purelb_kit::controlplane::{ControlPlane, ServiceAccount};
 use purelb_kit::lab::{API_ADDRESS, API_PORT, AddressWatch, Lab, Prober, Probing, Report, Timeline};
@@ -227,12 +228,18 @@ impl Site {
     /// Services with an address each, as the allocator would leave them; answers their
     /// addresses once each has one holder.
     pub async fn serve(&self, count: u8) -> Result<Vec<IpAddr>> {
+        let group = json!({
+            "apiVersion": "purelb.io/v2", "kind": "ServiceGroup",
+            "metadata": {"name": "served", "namespace": "purelb-system"},
+            "spec": {"local": {"v4pool": {"pool": "192.0.2.200-192.0.2.249", "subnet": "192.0.2.0/24"}}},
+        });
+        apply(&self.client, &[group]).await?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), "default");
         let mut vips = Vec::new();
         for number in 0..count {
             let vip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 200 + number));
             let name = format!("web{number}");
-            let object = allocated(service("default", &name), "default", "local");
+            let object = allocated(service("default", &name), "served", "local");
             services.create(&PostParams::default(), &object).await?;
             let status = json!({"status": status_with(&[vip])});
             services.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;

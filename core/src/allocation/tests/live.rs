@@ -69,6 +69,8 @@ fn lease(node: &str, renewal: &str, subnets: &[&str]) -> LeaseFacts {
         subnets: nets(subnets),
         draining: None,
         announced: None,
+        declined: None,
+        rank: None,
         control_endpoint: None,
     }
 }

@@ -1,8 +1,9 @@
 //! What users change later, and what edits of groups must not do.
 
 use super::world::*;
+use crate::allocation::*;
 use crate::ids::Family;
-use crate::pools::Families;
+use crate::pools::{Families, PodSet};
 
 const NET: &str = "192.0.2.0/24";
 
@@ -127,4 +128,61 @@ fn the_deprecated_field_is_answered_with_a_warning() {
     w.apply(a);
     assert_eq!(w.ips("ns/a"), "192.0.2.12");
     assert_eq!(w.events, ["AddressAssigned: ns/a", "DeprecationWarning: ns/a"]);
+}
+
+fn local_to(mut ask: ServiceAsk, app: &str) -> ServiceAsk {
+    let selector = [("app".to_owned(), app.to_owned())].into();
+    ask.terms.pods = Some(PodSet::of(&ask.key, &selector));
+    ask
+}
+
+/// Who may not share an address does not get onto it by changing later, and does not stay.
+#[test]
+fn a_service_that_turns_local_leaves_the_address_of_other_pods() {
+    let mut w = World::new(vec![mk_group("default", 1, &[("192.0.2.10-192.0.2.12", "192.0.2.0/24")])]);
+    w.apply(local_to(sharing(mk_service("ns/a"), "k", 80), "a"));
+    w.apply(sharing(mk_service("ns/b"), "k", 81));
+    w.apply(local_to(sharing(mk_service("ns/c"), "k", 82), "c"));
+    assert_eq!((w.ips("ns/a"), w.ips("ns/b")), ("192.0.2.10".into(), "192.0.2.10".into()));
+    assert_eq!((w.ips("ns/c"), w.told("ns/c")), (String::new(), "!OtherPods".into()));
+    w.edit("ns/b", |b| *b = local_to(b.clone(), "b"));
+    assert_eq!((w.ips("ns/b"), w.told("ns/b")), (String::new(), "!OtherPods".into()), "who changes leaves");
+    assert_eq!((w.ips("ns/a"), w.told("ns/a")), ("192.0.2.10".into(), "AddressAssigned".into()));
+    // Asking for the very address does not help.
+    w.edit("ns/b", |b| b.explicit = Ok(vec![vip("192.0.2.10")]));
+    assert_eq!((w.ips("ns/b"), w.told("ns/b")), (String::new(), "!OtherPods".into()));
+    // The same pods, or a policy that needs none on the node, do.
+    w.edit("ns/b", |b| *b = local_to(b.clone(), "a"));
+    assert_eq!((w.ips("ns/b"), w.told("ns/b")), ("192.0.2.10".into(), "AddressAssigned".into()));
+    w.edit("ns/c", |c| c.terms.pods = None);
+    assert_eq!(w.ips("ns/c"), "192.0.2.10");
+    // The others are gone: so is the obstacle.
+    w.edit("ns/c", |c| *c = local_to(c.clone(), "c"));
+    assert_eq!(w.told("ns/c"), "!OtherPods");
+    w.delete("ns/a");
+    w.delete("ns/b");
+    assert_eq!(w.ips("ns/c"), "192.0.2.10");
+}
+
+/// What is found shared at the start stays as it is, and is told.
+#[test]
+fn a_restart_takes_no_shared_address_away() {
+    let mut book = Allocations::new(SYSTEM, "default").unwrap();
+    book.set_groups(
+        [mk_group("default", 1, &[("192.0.2.10-192.0.2.12", "192.0.2.0/24")])],
+        Default::default(),
+    );
+    for (key, app, port) in [("ns/a", "a", 80), ("ns/b", "b", 81)] {
+        let mut ask = local_to(sharing(mk_service(key), "k", port), app);
+        (ask.held, ask.marked, ask.from) = (vec![vip("192.0.2.10")], true, Some("default".into()));
+        ask.pool_type = Some(crate::facts::PoolType::Local);
+        book.observe(ask);
+    }
+    while let Some(key) = book.take_next() {
+        let Decision::Write(change) = book.decide(&key) else { panic!("{key} is not told") };
+        assert_eq!(change.ingress, None, "{key}");
+        let told = change.told.unwrap();
+        assert_eq!((told.holds, told.reason.as_str()), (true, "AddressConflict"));
+        assert!(told.message.contains("externalTrafficPolicy: Local"), "{}", told.message);
+    }
 }

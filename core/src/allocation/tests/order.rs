@@ -119,3 +119,63 @@ fn starting_over_forgets_what_was_never_written() {
     w.rest();
     assert_eq!((w.ips("ns/a"), w.ips("ns/b")), ("192.0.2.11".into(), "192.0.2.10".into()));
 }
+
+/// A release is looked at by those it could help, and by no more of them than it helps.
+#[test]
+fn a_release_wakes_only_whom_it_could_help() {
+    let pools = |group: &str, third: u8| {
+        mk_group(group, 1, &[(&*format!("192.0.{third}.10"), &*format!("192.0.{third}.0/24"))])
+    };
+    let mut w = World::new(vec![pools("default", 2), pools("other", 3)]);
+    w.apply(mk_service("ns/a"));
+    w.apply(of_group(mk_service("ns/b"), "other"));
+    for i in 0..100 {
+        w.apply(created(&format!("ns/waits{i:03}"), 10 + i));
+    }
+    w.apply(asking_for(mk_service("ns/this-one"), &["192.0.3.10"]));
+    assert_eq!(w.book.waiting(), 101);
+    let looked = |w: &mut World, act: &dyn Fn(&mut World)| {
+        let before = w.decisions;
+        act(w);
+        w.decisions - before
+    };
+    // Of the other group: only who asks for that very address.
+    let seen = looked(&mut w, &|w| w.delete("ns/b"));
+    assert_eq!((seen, w.ips("ns/this-one")), (2, "192.0.3.10".to_owned()), "decided, and written");
+    // One address: the oldest gets it, the next one finds nothing, the rest sleeps on.
+    let seen = looked(&mut w, &|w| w.delete("ns/a"));
+    assert_eq!(w.ips("ns/waits000"), "192.0.2.10");
+    assert_eq!(seen, 3, "one is served and looked at once more, one is refused");
+    // An edit of a Service that shares nothing helps nobody.
+    let seen = looked(&mut w, &|w| w.edit("ns/this-one", |s| s.terms.ports.clear()));
+    assert_eq!(seen, 1);
+    // More room helps everybody it has room for.
+    w.set_groups(vec![mk_group("default", 1, &[("192.0.2.10-192.0.2.30", NET)]), pools("other", 3)]);
+    assert_eq!((w.ips("ns/waits020"), w.book.waiting()), ("192.0.2.30".to_owned(), 79));
+}
+
+/// Who waits for an address or a port on it hears of every change there.
+#[test]
+fn whoever_waits_for_an_address_hears_of_what_changes_there() {
+    let mut w = small();
+    w.apply(sharing(mk_service("ns/a"), "k", 80));
+    w.apply(sharing(created("ns/port", 1), "k", 80));
+    w.apply(asking_for(created("ns/mine", 2), &["192.0.2.10"]));
+    assert_eq!((w.told("ns/port"), w.told("ns/mine")), ("!PortTaken".into(), "!InUse".into()));
+    w.edit("ns/a", |a| *a = sharing(a.clone(), "k", 81));
+    assert_eq!((w.ips("ns/port"), w.told("ns/mine")), ("192.0.2.10".into(), "!InUse".into()));
+    w.delete("ns/a");
+    w.delete("ns/port");
+    assert_eq!(w.ips("ns/mine"), "192.0.2.10");
+}
+
+/// A pool is full, and somebody on it begins to share: whoever has the same key waits no longer.
+#[test]
+fn a_key_that_is_given_later_helps_who_has_it() {
+    let mut w = World::new(vec![mk_group("default", 1, &[("192.0.2.10", NET)])]);
+    w.apply(mk_service("ns/a"));
+    w.apply(sharing(created("ns/b", 1), "k", 81));
+    assert_eq!(w.told("ns/b"), "!Exhausted");
+    w.edit("ns/a", |a| *a = sharing(a.clone(), "k", 80));
+    assert_eq!(w.ips("ns/b"), "192.0.2.10");
+}

@@ -209,3 +209,51 @@ fn balanced_takes_from_the_emptiest_range() {
         ["192.0.2.10", "198.51.100.10", "192.0.2.11"].map(String::from)
     );
 }
+
+#[test]
+fn marks_are_put_right_whatever_else_the_service_asks_for() {
+    let mut w = two_groups();
+    w.apply(mk_service("ns/a"));
+    let forge = |ask: &mut ServiceAsk| {
+        ask.pool_type = Some(PoolType::Remote);
+        ask.from = Some("other".to_owned());
+        ask.skip_ipv6_dad = true;
+    };
+    let right = |w: &World| {
+        let a = w.get("ns/a");
+        assert_eq!(a.pool_type, Some(PoolType::Local));
+        assert_eq!((a.from.as_deref(), a.skip_ipv6_dad), (Some("default"), false));
+        assert_eq!(w.ips("ns/a"), "192.0.2.10");
+    };
+    w.edit("ns/a", forge);
+    right(&w);
+    // Together with a request that can only be refused.
+    let impossible = [
+        Ok(vec![vip("203.0.113.9")]),
+        Err("nonsense".to_owned()),
+        Ok(vec![vip("192.0.2.10"), vip("192.0.2.11")]),
+    ];
+    for explicit in impossible {
+        w.edit("ns/a", |ask| {
+            forge(ask);
+            ask.explicit = explicit;
+        });
+        assert!(w.told("ns/a").starts_with('!'), "{}", w.told("ns/a"));
+        right(&w);
+    }
+    w.edit("ns/a", |ask| {
+        forge(ask);
+        ask.group = Some("nothing".to_owned());
+    });
+    right(&w);
+}
+
+#[test]
+fn who_was_given_nothing_carries_no_marks() {
+    let mut w = two_groups();
+    let mut ask = asking_for(mk_service("ns/a"), &["203.0.113.9"]);
+    (ask.marked, ask.from, ask.pool_type) = (true, Some("default".into()), Some(PoolType::Remote));
+    w.apply(ask);
+    let a = w.get("ns/a");
+    assert_eq!((a.marked, a.from.as_deref(), a.pool_type), (false, None, None));
+}

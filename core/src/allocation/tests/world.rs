@@ -89,7 +89,7 @@ pub(super) fn mk_service(key: &str) -> ServiceAsk {
         explicit: Ok(Vec::new()),
         deprecated_field: false,
         families: Families::One(Family::V4),
-        terms: Terms { sharing: None, ports: [Port::new(Protocol::Tcp, 80)].into() },
+        terms: Terms { sharing: None, ports: [Port::new(Protocol::Tcp, 80)].into(), pods: None },
         multi_pool: None,
         re_evaluate: false,
         told: None,
@@ -120,6 +120,8 @@ pub(super) struct World {
     /// `event kind: service`, in order.
     pub(super) events: Vec<String>,
     pub(super) writes: usize,
+    /// How often a Service was looked at.
+    pub(super) decisions: usize,
     pub(super) provider: Provider,
 }
 
@@ -128,7 +130,7 @@ impl World {
         let mut book = Allocations::new(SYSTEM, "default").unwrap();
         book.set_groups(groups, BTreeMap::new());
         let provider: Provider = Box::new(|_| Err("there is no provider".into()));
-        Self { book, objects: BTreeMap::new(), events: Vec::new(), writes: 0, provider }
+        Self { book, objects: BTreeMap::new(), events: Vec::new(), writes: 0, decisions: 0, provider }
     }
 
     /// The allocator starts again and sees what is there.
@@ -198,6 +200,7 @@ impl World {
                 self.check();
                 return;
             };
+            self.decisions += 1;
             match self.book.decide(&key) {
                 Decision::Nothing => {}
                 Decision::Write(change) => self.write(&key, &change),

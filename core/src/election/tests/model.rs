@@ -88,11 +88,16 @@ fn any_restriction() -> impl Strategy<Value = Restriction> {
 }
 
 fn any_member_change() -> impl Strategy<Value = MemberChange> {
-    let candidacy = (vec(select(&NETS[..]), 0..5), prop::bool::weighted(0.85));
+    let declined = prop_oneof![
+        3 => Just(BTreeSet::new()),
+        1 => prop::collection::btree_set(any_vip(), 0..4),
+    ];
+    let rank = prop_oneof![4 => Just(Rank::First), 1 => Just(Rank::Last)];
+    let candidacy = (vec(select(&NETS[..]), 0..5), prop::bool::weighted(0.85), declined, rank);
     prop_oneof![
-        3 => (any_node(), candidacy).prop_map(|(node, (nets, eligible))| {
+        3 => (any_node(), candidacy).prop_map(|(node, (nets, eligible, declined, rank))| {
             let subnets = nets.iter().map(|net| net.parse().unwrap()).collect();
-            MemberChange::Upsert(node, Candidacy { subnets, eligible })
+            MemberChange::Upsert(node, Candidacy { subnets, eligible, declined, rank })
         }),
         1 => any_node().prop_map(MemberChange::Remove),
     ]
@@ -148,16 +153,18 @@ impl Model {
         let mut order = Vec::new();
         for (node, candidacy) in &self.members {
             let stands = candidacy.eligible && candidacy.subnets.iter().any(|net| contains(net, vip));
+            let stands = stands && !candidacy.declined.contains(&vip);
             if stands && only.is_none_or(|set| set.contains(node)) {
                 let preferred = prefer.is_none_or(|set| set.contains(node));
                 order.push(Ranked {
                     node: node.clone(),
                     score: score(node.as_str(), &vip.to_string()),
                     tier: if preferred { Tier::First } else { Tier::Fallback },
+                    rank: candidacy.rank,
                 });
             }
         }
-        order.sort_by_key(|ranked| (ranked.tier, ranked.score));
+        order.sort_by_key(|ranked| (ranked.rank, ranked.tier, ranked.score));
         order
     }
 
@@ -205,6 +212,16 @@ fn check(election: &Election, model: &Model, out: &NodeName, what_if: &Restricti
         assert_eq!(election.order(vip), order, "order of {vip}");
         assert_eq!(election.elect(vip), order.first().cloned(), "{vip} from nothing");
         assert_eq!(election.candidates(vip), order.len(), "candidates of {vip}");
+        let willing = Model {
+            members: model
+                .members
+                .iter()
+                .map(|(n, c)| (n.clone(), Candidacy { declined: BTreeSet::new(), ..c.clone() }))
+                .collect(),
+            ..Model::default()
+        };
+        let declined = order.is_empty() && !willing.order(vip, &restriction).is_empty();
+        assert_eq!(election.all_declined(vip), declined, "all declined {vip}");
         assert_eq!(election.winner(vip), winners.get(&vip), "winner of {vip}");
         let standing = order.first().filter(|_| model.tracked.contains_key(&vip));
         assert_eq!(election.standing(vip).as_ref(), standing, "standing of {vip}");
@@ -270,5 +287,6 @@ proptest! {
         }
         election.take_changes();
         prop_assert_eq!((election.field.nodes.in_use(), election.sets.len(), election.before.len()), (0, 0, 0));
+        prop_assert_eq!(election.field.declined(), 0);
     }
 }

@@ -83,6 +83,70 @@ fn a_new_process_adopts_what_the_old_one_left() {
 }
 
 #[test]
+fn a_link_that_flaps_while_the_api_is_awaited_has_to_prove_itself() {
+    let mut world = World::new();
+    world.feed(Input::Kernel(world.dump()));
+    for carrier in [false, true, false, true] {
+        world.ms(500);
+        world.feed(Input::Link(Update::Set(LinkFacts { carrier, ..mk_link(ETH0, "eth0") })));
+    }
+    let mut world = world.listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    world.ms(1_000);
+    assert!(!world.holds("192.168.1.100"), "two steady seconds are not over");
+    world.ms(1_500);
+    assert!(world.holds("192.168.1.100"), "{:?}", world.reason("192.168.1.100"));
+}
+
+#[test]
+fn what_is_gone_by_the_end_of_a_step_is_not_kept_alive() {
+    let old = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    let mut new = World::with(EngineConfig::new(node("me"), InstanceId::new("two").unwrap()));
+    new.kernel = old.kernel.clone();
+    new.api = None;
+    let mut lease = mk_peer("me", 7, &["192.168.1.100"]);
+    lease.instance = Some(InstanceId::new("one").unwrap());
+    new.list_all_but_services(vec![lease]);
+    let seq = new.log.iter().find_map(|e| match e {
+        Effect::WriteLease(write) => Some(write.seq),
+        _ => None,
+    });
+    let result = Ok(Renewed { renewal: "own-1".to_owned() });
+    let written = Input::LeaseWritten { seq: seq.unwrap(), sent_at: new.now, result };
+    let gone = Input::AddressGone { index: ETH0, net: "192.168.1.100/24".parse().unwrap() };
+    let effects = new.engine.step_all(new.now, [written, gone]);
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Apply { .. })), "{effects:#?}");
+}
+
+#[test]
+fn a_process_with_shorter_timers_is_believed_for_as_long_as_the_one_before() {
+    let mut world = World::with(EngineConfig::new(node("me"), InstanceId::new("two").unwrap()));
+    let mut lease = mk_peer("me", 7, &[]);
+    lease.duration_seconds = 60;
+    lease.instance = Some(InstanceId::new("one").unwrap());
+    world.list_all_but_services(vec![lease]);
+    let said = |world: &World| world.lease.as_ref().unwrap().duration.as_secs();
+    assert_eq!(said(&world), 60, "what the other left in the kernel may live for so long");
+    world.ms(59_000);
+    assert_eq!(said(&world), 60);
+    world.ms(5_000);
+    assert_eq!(said(&world), 10);
+}
+
+#[test]
+fn a_lease_found_at_the_start_counts_for_our_own_duration_at_least() {
+    // Somebody's edit: its holder counts on what it wrote itself.
+    let mut edited = mk_peer("peer", 1, &[]);
+    edited.duration_seconds = -5;
+    let mut world = World::new().listed(vec![], vec![edited]);
+    let ip = world.address_won_by("peer", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.ms(9_900);
+    assert!(!world.holds(&ip));
+    world.ms(4_000);
+    assert!(world.holds(&ip), "{:?}", world.reason(&ip));
+}
+
+#[test]
 fn taken_by_another_instance_it_stays_out_until_that_one_is_gone() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     let mut other = mk_peer("me", 99, &[]);
@@ -108,11 +172,57 @@ fn a_bad_agent_keeps_the_last_good_one_and_says_so() {
     assert_eq!(world.engine.snapshot(world.now).problems.len(), 1);
 }
 
+/// An LBNodeAgent for other nodes.
+fn elsewhere() -> Input {
+    let key = crate::ObjectKey::of("purelb-system", "default").unwrap();
+    let match_labels = [("role".to_owned(), "edge".to_owned())].into();
+    let selector = Selector { match_labels, ..Selector::default() };
+    Input::Agents(Update::All(vec![AgentFacts { key, selector, config: Ok(AgentConfig::default()) }]))
+}
+
+fn default_route() -> Input {
+    Input::DefaultRoutes(vec![DefaultRoute {
+        family: crate::Family::V4,
+        metric: 0,
+        index: ETH0,
+        gateway: None,
+    }])
+}
+
 #[test]
 fn no_agent_for_this_node_means_candidate_for_nothing() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
-    world.feed(Input::Agents(Update::All(vec![])));
-    assert!(!world.holds("192.168.1.100"));
+    world.feed(elsewhere());
     assert!(world.lease.as_ref().unwrap().subnets.is_empty());
+    assert_eq!(world.reason("192.168.1.100"), Reason::Pending { missing: Missing::Successor });
+    world.ms(5_000);
+    assert!(!world.holds("192.168.1.100"), "nobody came for it");
     assert_eq!(world.reason("192.168.1.100"), Reason::NotSelected);
+}
+
+#[test]
+fn no_agent_at_all_means_the_defaults() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    world.feed(default_route());
+    world.feed(Input::Agents(Update::All(vec![])));
+    world.ms(2_100);
+    assert_eq!(world.reason("192.168.1.100"), Reason::Announcing { interface: ifname("eth0") });
+}
+
+/// `kubectl replace --force`: deleted, and made anew a moment later.
+#[test]
+fn an_agent_made_anew_does_not_cost_the_delay_of_a_link() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    world.ms(5_000);
+    let anew = world.agent();
+    for (away, held) in [(50, true), (6_000, false)] {
+        let before = world.log.len();
+        world.feed(elsewhere());
+        world.ms(away);
+        assert_eq!(world.holds("192.168.1.100"), held);
+        world.configure(anew.clone());
+        assert!(world.holds("192.168.1.100"), "{:?}", world.reason("192.168.1.100"));
+        let removed = |e: &Effect| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. });
+        assert_eq!(world.log[before..].iter().any(removed), !held, "it does not blink");
+    }
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::world::*;
 use crate::facts::*;
 use crate::io::*;
@@ -35,7 +37,7 @@ fn nothing_is_done_on_half_a_picture() {
 #[test]
 fn lifetimes_end_at_the_fence_and_are_extended_by_every_renewal() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100", "fd00:1::f0"])], vec![]);
-    assert_eq!(world.spec("192.168.1.100").valid, Some(7));
+    assert_eq!(world.spec("192.168.1.100").until, Some(world.now + Duration::from_secs(7)));
     assert_eq!(world.spec("fd00:1::f0").preferred, Some(0), "never a source address by itself");
     assert!(world.spec("192.168.1.100").no_prefix_route);
     let before = world.log.len();
@@ -44,6 +46,23 @@ fn lifetimes_end_at_the_fence_and_are_extended_by_every_renewal() {
         world.log[before..].iter().filter(|e| matches!(e, Effect::Apply { op: Op::Put(_), .. })).count();
     assert_eq!(extended, 2);
     assert_eq!(world.announcements("192.168.1.100"), 3, "the repeats of the schedule and no more");
+}
+
+#[test]
+fn an_announcement_is_for_its_moment_and_not_past_the_fence() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    let renewed = world.now;
+    let until = |world: &World| {
+        world.log.iter().rev().find_map(|e| match e {
+            Effect::Announce { until, .. } => Some(*until),
+            _ => None,
+        })
+    };
+    assert_eq!(until(&world), Some(renewed + Duration::from_secs(1)));
+    world.api = None;
+    world.ms(6_500);
+    world.feed(Input::Command(Command::Resync));
+    assert_eq!(until(&world), Some(renewed + Duration::from_secs(7)));
 }
 
 #[test]
@@ -194,8 +213,8 @@ fn a_node_out_of_service_holds_nothing() {
 fn a_silent_watch_makes_us_list_again_and_then_stand_aside() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     let relists = |w: &World| w.log.iter().filter(|e| **e == Effect::Relist(Source::Leases)).count();
-    // From here on renewals succeed and nothing comes back.
-    world.echo = false;
+    // From here on renewals succeed and nothing comes back, whatever we ask.
+    (world.echo, world.lists) = (false, false);
     world.ms(3_400);
     world.ms(1_900);
     assert_eq!(relists(&world), 0);
@@ -206,7 +225,7 @@ fn a_silent_watch_makes_us_list_again_and_then_stand_aside() {
     world.ms(200);
     assert!(!world.holds("192.168.1.100"));
     assert_eq!(world.reason("192.168.1.100"), Reason::Fenced { cause: FenceCause::StaleView });
-    world.echo = true;
+    (world.echo, world.lists) = (true, true);
     world.ms(3_400);
     assert!(world.holds("192.168.1.100"), "the next renewal that comes back ends it");
 }

@@ -1,14 +1,16 @@
 //! What is timed: the way of an address to a node, handoffs, and how close the fence came.
 
+use std::time::Duration;
+
 use super::world::*;
 use crate::io::*;
 use crate::reason::*;
-use crate::snapshot::Times;
+use crate::snapshot::{FenceView, Times};
 
 const IP: &str = "192.168.1.100";
 
 fn times(world: &World) -> Times {
-    world.engine.snapshot(world.now).times
+    world.engine.clone().snapshot(world.now).times
 }
 
 /// `me` holds an address that the better candidate `peer` is to have.
@@ -27,7 +29,7 @@ fn the_way_of_an_address_is_timed_once() {
     world.ms(20_000);
     let seen = times(&world);
     assert_eq!((seen.to_kernel.count(), seen.to_announced.count()), (1, 1), "renewals are no arrivals");
-    assert!(world.engine.snapshot(world.now).vips[0].announced);
+    assert!(world.engine.snapshot(world.now).vips.iter().all(|v| v.announced));
     // Somebody takes it away: putting it back is another way.
     let spec = world.spec(IP).clone();
     world.kernel.remove(&(spec.index, spec.net));
@@ -73,4 +75,39 @@ fn how_close_the_fence_came_is_known_after_the_renewal() {
     let close = times(&world).fence_margin;
     assert!(close.counts[..6].iter().sum::<u64>() >= 1, "{close:?}");
     assert!(!matches!(world.reason(IP), Reason::Fenced { .. }));
+}
+
+/// The timer is set a moment after the step, when a picture has been drawn: a fence that
+/// fell in between must not be overslept until something else happens.
+#[test]
+fn a_fence_that_fell_since_the_last_step_is_still_a_deadline() {
+    let mut w = World::new().listed(vec![mk_service("web", &["192.168.1.100"])], vec![]);
+    w.ms(100);
+    assert!(w.holds("192.168.1.100"));
+    w.api = None;
+    let fence = match w.engine.snapshot(w.now).fence {
+        FenceView::Healthy { until } => until,
+        other => panic!("{other:?}"),
+    };
+    w.pass(w.now.until(fence) - Duration::from_millis(1));
+    w.now = fence + Duration::from_millis(3);
+    assert!(w.engine.deadline(w.now).is_some_and(|at| at <= w.now), "{:?}", w.engine.deadline(w.now));
+    w.feed(Input::Tick);
+    assert!(!w.holds("192.168.1.100"));
+    assert!(w.engine.deadline(w.now).is_none_or(|at| at > w.now), "once acted upon, it is over");
+}
+
+#[test]
+fn so_is_a_picture_that_grew_too_old() {
+    let mut w = World::new().listed(vec![mk_service("web", &["192.168.1.100"])], vec![]);
+    w.ms(100);
+    (w.echo, w.lists) = (false, false);
+    w.ms(3_400);
+    let sent = w.now;
+    w.ms(6_500);
+    assert!(w.holds("192.168.1.100"));
+    w.now = sent + Duration::from_secs(7);
+    assert!(w.engine.deadline(w.now).is_some_and(|at| at <= w.now));
+    w.feed(Input::Tick);
+    assert!(!w.holds("192.168.1.100"));
 }

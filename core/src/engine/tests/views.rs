@@ -112,13 +112,45 @@ fn a_deselected_node_hands_over() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
     world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
-    world.feed(Input::Agents(Update::All(vec![])));
+    let match_labels = [("role".to_owned(), "edge".to_owned())].into();
+    world.feed(Input::Agents(Update::All(vec![AgentFacts {
+        key: crate::ObjectKey::of("purelb-system", "default").unwrap(),
+        selector: Selector { match_labels, ..Selector::default() },
+        config: Ok(AgentConfig::default()),
+    }])));
     assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
     assert!(world.lease.as_ref().unwrap().subnets.is_empty());
     world.peer("peer", &[&ip]);
     world.ms(300);
     assert!(!world.holds(&ip));
     assert_eq!(world.reason(&ip), Reason::NotSelected);
+}
+
+/// One edit deselects this node and selects another, which has yet to hear of it.
+#[test]
+fn a_deselected_node_waits_for_who_is_selected_instead() {
+    let mut alone = mk_peer("peer", 1, &[]);
+    alone.subnets.clear();
+    let mut world = World::new().listed(vec![], vec![alone]);
+    let ip = world.address_won_by("peer", "peer");
+    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    assert!(world.holds(&ip), "the other has no subnet");
+    world.feed(Input::Agents(Update::All(vec![AgentFacts {
+        key: crate::ObjectKey::of("purelb-system", "default").unwrap(),
+        selector: Selector {
+            match_labels: [("role".to_owned(), "edge".to_owned())].into(),
+            ..Selector::default()
+        },
+        config: Ok(AgentConfig::default()),
+    }])));
+    assert_eq!(world.reason(&ip), Reason::Pending { missing: Missing::Successor });
+    world.ms(300);
+    world.peer("peer", &[]);
+    assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
+    assert!(world.holds(&ip));
+    world.peer("peer", &[&ip]);
+    world.ms(300);
+    assert!(!world.holds(&ip));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::time::Mono;
 
 pub(super) const ETH0: IfIndex = IfIndex(2);
 pub(super) const DUMMY: IfIndex = IfIndex(9);
+pub(super) const OTHER_DUMMY: IfIndex = IfIndex(10);
 
 pub(super) fn vip(text: &str) -> Vip {
     text.parse().unwrap()
@@ -32,13 +33,17 @@ pub(super) fn mk_service(name: &str, vips: &[&str]) -> ServiceFacts {
     ServiceFacts {
         key: ObjectKey::of("web", name).unwrap(),
         vips: vips.iter().map(|v| vip(v)).collect(),
-        pool: PoolType::Local,
         group: Some("default".to_owned()),
         only_local_endpoints: false,
         prefer_endpoints: false,
-        skip_ipv6_dad: false,
         slots: BTreeMap::new(),
     }
+}
+
+/// A local group that has every address.
+pub(super) fn mk_local_group() -> GroupFacts {
+    let ranges = ["0.0.0.0/0", "::/0"].map(|net| RangeFacts::whole(net.parse().unwrap(), None)).to_vec();
+    GroupFacts::of_ranges("default", PoolType::Local, ranges)
 }
 
 pub(super) fn mk_address(index: IfIndex, net: &str) -> AddrFacts {
@@ -56,7 +61,7 @@ pub(super) fn mk_address(index: IfIndex, net: &str) -> AddrFacts {
 }
 
 pub(super) fn mk_link(index: IfIndex, name: &str) -> LinkFacts {
-    LinkFacts { index, name: ifname(name), loopback: false, up: true, carrier: true }
+    LinkFacts { index, name: ifname(name), loopback: false, up: true, carrier: true, mac: None, ours: false }
 }
 
 pub(super) fn mk_peer(name: &str, renewal: u64, announced: &[&str]) -> LeaseFacts {
@@ -68,12 +73,21 @@ pub(super) fn mk_peer(name: &str, renewal: u64, announced: &[&str]) -> LeaseFact
         subnets: BTreeSet::from(["192.168.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]),
         draining: None,
         announced: Some(announced.iter().map(|v| vip(v)).collect()),
+        declined: Some(BTreeSet::new()),
+        rank: Some(Rank::First),
         control_endpoint: None,
     }
 }
 
 pub(super) fn mk_node(name: &str) -> NodeFacts {
-    NodeFacts { name: node(name), uid: format!("uid-{name}"), labels: BTreeMap::new(), out_of_service: false }
+    NodeFacts {
+        name: node(name),
+        uid: format!("uid-{name}"),
+        labels: BTreeMap::new(),
+        out_of_service: false,
+        excluded: false,
+        impaired: None,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,11 +107,20 @@ pub(super) struct World {
     /// Answers to Lease writes; `None` = no answer at all.
     pub(super) api: Option<Result<(), LeaseError>>,
     pub(super) apply_error: Option<String>,
+    /// The kernel carries out nothing and answers nothing.
+    pub(super) busy: bool,
     pub(super) exited: bool,
     /// Does the watch show our own writes?
     pub(super) echo: bool,
+    /// Are listings answered?
+    pub(super) lists: bool,
+    /// What each kind was last told to be, for the next listing.
+    objects: Objects,
     /// The state that IPv6 addresses are shown in.
     pub(super) dad: Dad,
+    /// Listed with everything else.
+    groups: Vec<GroupFacts>,
+    agent: AgentConfig,
     renewals: u64,
     inbox: Vec<Input>,
 }
@@ -106,6 +129,11 @@ impl World {
     /// The node `me` on eth0 with both families; nothing listed yet.
     pub(super) fn new() -> Self {
         Self::with(EngineConfig::new(node("me"), InstanceId::new("one").unwrap()))
+    }
+
+    /// With these groups instead of the local one for everything.
+    pub(super) fn of_groups(groups: Vec<GroupFacts>) -> Self {
+        Self { groups, ..Self::new() }
     }
 
     pub(super) fn with(config: EngineConfig) -> Self {
@@ -117,9 +145,14 @@ impl World {
             log: Vec::new(),
             api: Some(Ok(())),
             apply_error: None,
+            busy: false,
             exited: false,
             echo: true,
+            lists: true,
+            objects: Objects::default(),
             dad: Dad::Passed,
+            groups: vec![mk_local_group()],
+            agent: AgentConfig { auto: AutoInterface::Pattern("eth0".to_owned()), ..AgentConfig::default() },
             renewals: 0,
             inbox: Vec::new(),
         }
@@ -138,12 +171,9 @@ impl World {
         let agent = AgentFacts {
             key: ObjectKey::of("purelb-system", "default").unwrap(),
             selector: Selector::default(),
-            config: Ok(AgentConfig {
-                auto: AutoInterface::Pattern("eth0".to_owned()),
-                ..AgentConfig::default()
-            }),
+            config: Ok(self.agent.clone()),
         };
-        self.feed(Input::Groups(Update::All(vec![])));
+        self.feed(Input::Groups(Update::All(self.groups.clone())));
         self.feed(Input::Endpoints(Update::All(vec![])));
         self.feed(Input::Agents(Update::All(vec![agent])));
         self.feed(Input::Nodes(Update::All(nodes)));
@@ -151,21 +181,54 @@ impl World {
         self.feed(Input::Leases(Update::All(peers)));
     }
 
+    /// The LBNodeAgent in force.
+    pub(super) fn agent(&self) -> AgentConfig {
+        self.agent.clone()
+    }
+
+    pub(super) fn configure(&mut self, config: AgentConfig) {
+        self.agent = config.clone();
+        let key = ObjectKey::of("purelb-system", "default").unwrap();
+        let agent = AgentFacts { key, selector: Selector::default(), config: Ok(config) };
+        self.feed(Input::Agents(Update::Set(agent)));
+    }
+
     pub(super) fn dump(&self) -> KernelDump {
         let mut addresses = vec![mk_address(ETH0, "192.168.1.10/24"), mk_address(ETH0, "fd00:1::10/64")];
         addresses.extend(self.kernel.values().map(|s| self.shown(s)));
-        KernelDump { links: vec![mk_link(ETH0, "eth0")], addresses, default_routes: vec![] }
+        let mut links = vec![mk_link(ETH0, "eth0")];
+        if self.kernel.keys().any(|(index, _)| *index == DUMMY) {
+            links.push(mk_link(DUMMY, "kube-lb0"));
+        }
+        KernelDump { links, addresses, default_routes: vec![] }
     }
 
     pub(super) fn feed(&mut self, input: Input) {
         self.inbox.push(input);
         while !self.inbox.is_empty() {
             let input = self.inbox.remove(0);
-            for effect in self.engine.step(self.now, input) {
+            self.objects.note(&input);
+            let told = format!("{input:?}");
+            let effects = self.engine.step(self.now, input);
+            // As the driver does: what is drawn anew next is what changed since.
+            self.engine.snapshot(self.now);
+            if let Some(overlooked) = self.engine.overlooked(self.now) {
+                panic!("after {told}, overlooked: {overlooked}");
+            }
+            for effect in effects {
                 self.log.push(effect.clone());
                 self.carry_out(effect);
             }
         }
+    }
+
+    /// What would be looked at if this was told now.
+    pub(super) fn looked_at(&self, input: Input) -> BTreeSet<Vip> {
+        let mut engine = self.engine.clone();
+        engine.snapshot(self.now);
+        engine.step(self.now, input);
+        // Every look leaves a mark there, until the next picture.
+        std::mem::take(&mut engine.picture.vips)
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -182,7 +245,21 @@ impl World {
                 self.inbox.push(Input::Kernel(dump));
             }
             Effect::Exit => self.exited = true,
-            Effect::Relist(_) | Effect::WriteSlot { .. } | Effect::Event(_) => {}
+            Effect::Relist(source) if self.lists => self.inbox.extend(self.objects.listing(source)),
+            Effect::Relist(_)
+            | Effect::WriteSlot { .. }
+            | Effect::ClearSlot { .. }
+            | Effect::LeftBehind(_)
+            | Effect::Event(_) => {}
+        }
+    }
+
+    /// Every kind that was asked for and not listed meanwhile.
+    pub(super) fn answer_listings(&mut self, sources: &[Source]) {
+        for source in sources {
+            if let Some(input) = self.objects.listing(*source) {
+                self.feed(input);
+            }
         }
     }
 
@@ -197,22 +274,31 @@ impl World {
         });
         let ok = result.is_ok();
         self.inbox.push(Input::LeaseWritten { seq: write.seq, sent_at, result });
-        if ok && self.echo {
+        if ok {
             let c = write.content;
-            self.inbox.push(Input::Leases(Update::Set(LeaseFacts {
+            let seen = Input::Leases(Update::Set(LeaseFacts {
                 node: node("me"),
                 instance: Some(c.instance),
                 duration_seconds: 10,
                 renewal,
                 subnets: c.subnets,
                 draining: c.draining,
-                announced: Some(c.announced),
+                announced: Some((*c.announced).clone()),
+                declined: Some(c.declined),
+                rank: Some(c.rank),
                 control_endpoint: None,
-            })));
+            }));
+            self.objects.note(&seen);
+            if self.echo {
+                self.inbox.push(seen);
+            }
         }
     }
 
     fn apply(&mut self, id: u64, op: Op) {
+        if self.busy {
+            return;
+        }
         if let Some(error) = &self.apply_error {
             self.inbox.push(Input::Applied { id, result: Err(error.clone()) });
             return;
@@ -227,12 +313,22 @@ impl World {
                 self.inbox.push(Input::AddressGone { index, net });
             }
             Op::EnsureDummy { name } => {
-                let link = LinkFacts { name, ..mk_link(DUMMY, "x") };
+                let index = if name == ifname("kube-lb0") { DUMMY } else { OTHER_DUMMY };
+                let link = LinkFacts { name, ..mk_link(index, "x") };
                 self.inbox.push(Input::Link(Update::Set(link)));
             }
             Op::RemoveDummy { .. } => {}
         }
         self.inbox.push(Input::Applied { id, result: Ok(()) });
+    }
+
+    /// The kernel ends what was given no longer life.
+    pub(super) fn expire(&mut self) {
+        let now = self.now;
+        let over: Vec<_> = self.kernel.extract_if(.., |_, s| s.until.is_some_and(|at| at <= now)).collect();
+        for ((index, net), _) in over {
+            self.feed(Input::AddressGone { index, net });
+        }
     }
 
     /// Lets time pass, calling the engine at each of its deadlines.
@@ -253,8 +349,8 @@ impl World {
     }
 
     pub(super) fn reason(&self, text: &str) -> Reason {
-        let snapshot = self.engine.snapshot(self.now);
-        snapshot.vips.into_iter().find(|v| v.vip == vip(text)).expect("the address is asked for").reason
+        let snapshot = self.engine.clone().snapshot(self.now);
+        snapshot.vips.get(&vip(text)).expect("the address is asked for").reason.clone()
     }
 
     pub(super) fn holds(&self, text: &str) -> bool {
@@ -277,7 +373,7 @@ impl World {
         let detects = spec.net.addr().is_ipv6();
         AddrFacts {
             ours: true,
-            permanent: spec.valid.is_none(),
+            permanent: spec.until.is_none() && spec.valid.is_none(),
             no_prefix_route: spec.no_prefix_route,
             tentative: detects && self.dad != Dad::Passed,
             dad_failed: detects && self.dad == Dad::Failed,
@@ -300,5 +396,58 @@ impl World {
                 best == Some(winner)
             })
             .expect("one of 254 addresses")
+    }
+}
+
+/// What the API server has, as far as the engine was told of it or wrote it.
+#[derive(Default)]
+struct Objects {
+    services: BTreeMap<ObjectKey, ServiceFacts>,
+    groups: BTreeMap<String, GroupFacts>,
+    endpoints: BTreeMap<ObjectKey, EndpointFacts>,
+    agents: BTreeMap<ObjectKey, AgentFacts>,
+    nodes: BTreeMap<NodeName, NodeFacts>,
+    leases: BTreeMap<NodeName, LeaseFacts>,
+}
+
+fn note<K: Ord, T: Clone>(known: &mut BTreeMap<K, T>, update: &Update<T, K>, key: impl Fn(&T) -> K) {
+    match update {
+        Update::All(all) => *known = all.iter().map(|t| (key(t), t.clone())).collect(),
+        Update::Set(one) => {
+            known.insert(key(one), one.clone());
+        }
+        Update::Gone(gone) => {
+            known.remove(gone);
+        }
+    }
+}
+
+fn all<K, T: Clone>(known: &BTreeMap<K, T>) -> Update<T, K> {
+    Update::All(known.values().cloned().collect())
+}
+
+impl Objects {
+    fn note(&mut self, input: &Input) {
+        match input {
+            Input::Services(u) => note(&mut self.services, u, |s| s.key.clone()),
+            Input::Groups(u) => note(&mut self.groups, u, |g| g.name.clone()),
+            Input::Endpoints(u) => note(&mut self.endpoints, u, |e| e.slice.clone()),
+            Input::Agents(u) => note(&mut self.agents, u, |a| a.key.clone()),
+            Input::Nodes(u) => note(&mut self.nodes, u, |n| n.name.clone()),
+            Input::Leases(u) => note(&mut self.leases, u, |l| l.node.clone()),
+            _ => {}
+        }
+    }
+
+    fn listing(&self, source: Source) -> Option<Input> {
+        Some(match source {
+            Source::Services => Input::Services(all(&self.services)),
+            Source::ServiceGroups => Input::Groups(all(&self.groups)),
+            Source::EndpointSlices => Input::Endpoints(all(&self.endpoints)),
+            Source::NodeAgents => Input::Agents(all(&self.agents)),
+            Source::Nodes => Input::Nodes(all(&self.nodes)),
+            Source::Leases => Input::Leases(all(&self.leases)),
+            Source::Kernel => return None,
+        })
     }
 }

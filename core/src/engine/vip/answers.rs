@@ -1,11 +1,13 @@
-//! What came of changes and announcements, and the longer life that renewals give.
+//! What came of changes and announcements.
 
-use crate::facts::AddrFacts;
+use crate::announce::Due;
+use crate::ids::Vip;
 use crate::io::{Effect, Op, Source};
 use crate::reason::{Missing, Reason};
 use crate::time::Mono;
 
-use super::{Engine, Failure, InFlight, RETRY_FIRST, RETRY_MOST, VipState};
+use super::lifetimes::seconds;
+use super::{Engine, Failure, InFlight, KERNEL_PATIENCE, REMOVAL_MOST, RETRY_FIRST, RETRY_MOST};
 
 impl Engine {
     pub(in crate::engine) fn applied(&mut self, now: Mono, id: u64, result: Result<(), String>) {
@@ -25,7 +27,14 @@ impl Engine {
                             _ => self.counters.withdrawals += 1,
                         }
                         let shown = match &op {
-                            Op::Put(s) => self.kernel.address((s.index, s.net)).is_some(),
+                            Op::Put(s) => {
+                                if state.remote
+                                    && let Some(valid) = s.valid
+                                {
+                                    self.upkeep.given(now, (s.index, s.net), seconds(valid));
+                                }
+                                self.kernel.address((s.index, s.net)).is_some()
+                            }
                             Op::Remove { index, net } => self.kernel.address((*index, *net)).is_none(),
                             Op::EnsureDummy { .. } | Op::RemoveDummy { .. } => true,
                         };
@@ -34,25 +43,37 @@ impl Engine {
                     }
                     Err(error) => {
                         self.counters.apply_errors += 1;
-                        let attempt = state.failure.as_ref().map_or(1, |f| f.attempt.saturating_add(1));
-                        let wait = RETRY_FIRST.saturating_mul(1 << (attempt - 1).min(10)).min(RETRY_MOST);
-                        state.failure = Some(Failure { error, attempt, retry_at: now + wait });
+                        let removal = matches!(op, Op::Remove { .. });
+                        let before = state.failure.as_ref().filter(|f| f.removal == removal);
+                        let attempt = before.map_or(1, |f| f.attempt.saturating_add(1));
+                        let most = if removal { REMOVAL_MOST } else { RETRY_MOST };
+                        let wait = RETRY_FIRST.saturating_mul(1 << (attempt - 1).min(10)).min(most);
+                        state.failure = Some(Failure { removal, error, attempt, retry_at: now + wait });
                     }
                 }
             }
-            Some(InFlight::Refresh { vip }) => {
+            Some(InFlight::Refresh { key, remote, valid }) => {
                 match result {
                     Ok(()) => self.counters.refreshes += 1,
                     Err(_) => self.counters.apply_errors += 1,
                 }
-                self.dirty.insert(vip);
+                self.refreshed(now, key, remote, valid, result.is_ok());
+                // Of a fenced one the kernel tells should it be gone; there are thousands
+                // of these with every renewal.
+                if remote {
+                    self.dirty.insert(Vip::new(key.1.addr()));
+                }
             }
             Some(InFlight::Dummy) => {
                 self.dummy_requested = false;
-                if result.is_err() {
-                    self.counters.apply_errors += 1;
-                }
+                self.dummy_again = now + KERNEL_PATIENCE;
+                self.counters.apply_errors += u64::from(result.is_err());
+                let missing = Reason::Pending { missing: Missing::DummyInterface };
+                self.dirty.extend(
+                    self.vips.iter().filter(|(_, s)| s.reason == Some(missing.clone())).map(|(v, _)| *v),
+                );
             }
+            Some(InFlight::OldDummy) => self.counters.apply_errors += u64::from(result.is_err()),
             Some(InFlight::Announce { .. }) | None => {}
         }
     }
@@ -64,8 +85,9 @@ impl Engine {
         match result {
             Ok(()) => {
                 self.counters.announcements += 1;
-                if let Some(state) = self.vips.get_mut(&vip).filter(|s| s.announcing) {
+                if let Some(state) = self.vips.get_mut(&vip).filter(|s| s.announcing && !s.announced) {
                     state.announced = true;
+                    self.dirty.insert(vip);
                 }
             }
             Err(_) => {
@@ -76,9 +98,9 @@ impl Engine {
                 if let Some((index, interface)) = name.filter(|_| first) {
                     self.announcer.failed(now, vip, index, interface, &garp);
                 }
+                self.dirty.insert(vip);
             }
         }
-        self.dirty.insert(vip);
     }
 
     pub(in crate::engine) fn send_announcements(&mut self, now: Mono) {
@@ -88,43 +110,13 @@ impl Engine {
             let shown = kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
             shown && vips.get(&vip).is_some_and(|s| s.announcing)
         });
-        for due in due {
-            let id = self.id(InFlight::Announce { vip: due.vip, first: due.first });
-            self.out.push(Effect::Announce { id, vip: due.vip, index: due.index, interface: due.interface });
+        for Due { vip, index, interface, first, until } in due {
+            let id = self.id(InFlight::Announce { vip, first });
+            // Past the fence others may have it, however soon that is.
+            let until = self.fence.deadline().map_or(until, |fence| until.min(fence));
+            self.out.push(Effect::Announce { id, vip, index, interface, until });
         }
         self.counters.announcements_dropped = self.announcer.dropped();
-    }
-
-    /// A renewal succeeded: the addresses we hold live as long as it allows (R3).
-    /// Before the picture is whole, what an earlier run left is kept alive as well:
-    /// our Lease never lapsed, or the kernel would have removed it.
-    pub(in crate::engine) fn extend_lifetimes(&mut self, now: Mono) {
-        let whole = self.unsynced.is_empty();
-        let held: Vec<AddrFacts> = self
-            .kernel
-            .ours()
-            .filter(|a| !a.permanent && !a.dad_failed)
-            .filter(|a| match self.vips.get(&a.vip()).and_then(VipState::reason) {
-                Some(reason) => matches!(
-                    reason,
-                    Reason::Announcing { .. }
-                        | Reason::Pending {
-                            missing: Missing::Lease | Missing::Announcement | Missing::DuplicateDetection,
-                        }
-                        | Reason::HandingOver { .. }
-                        | Reason::Draining { held: true }
-                ),
-                None => !whole,
-            })
-            .cloned()
-            .collect();
-        for address in held {
-            let vip = address.vip();
-            if let Some(spec) = self.spec(now, vip, address.index, address.net, true, false) {
-                let id = self.id(InFlight::Refresh { vip });
-                self.out.push(Effect::Apply { id, op: Op::Put(spec) });
-            }
-        }
     }
 
     pub(in crate::engine) fn missing_sources(&self) -> Vec<Source> {

@@ -1,6 +1,6 @@
 //! What is said about an address: its reason, its events, its slot on the Service.
 
-use crate::facts::AddrFacts;
+use crate::facts::{AddrFacts, Slot};
 use crate::handoff::Stance;
 use crate::ids::{IfName, ObjectKey, Vip};
 use crate::io::{Effect, Event, EventKind, EventObject};
@@ -8,7 +8,7 @@ use crate::placement::Demand;
 use crate::reason::{Missing, Reason};
 use crate::time::Mono;
 
-use super::{Engine, SLOT_PATIENCE, VipState, Wish};
+use super::{ENDPOINT_PATIENCE, Engine, SLOT_PATIENCE, VipState, Wish};
 
 impl Engine {
     #[allow(clippy::too_many_arguments, reason = "one look at one address, split from `decide` for reading")]
@@ -65,50 +65,104 @@ impl Engine {
         reason: &Reason,
         remote: bool,
     ) {
-        let me = self.config.node.clone();
+        let me = &self.config.node;
         let before = state.reason.as_ref();
         let is_new = before.is_none_or(|b| b.name() != reason.name());
-        let mut event = |kind: EventKind, message: String| {
-            for service in &demand.services {
-                let object = EventObject::Service(service.clone());
-                self.out.push(Effect::Event(Event { object, kind, message: message.clone() }));
-            }
-        };
         match reason {
             Reason::Announcing { interface } => {
-                if before != Some(reason) {
-                    let kind =
-                        if remote { EventKind::AnnouncingNonLocal } else { EventKind::AnnouncingLocal };
-                    event(kind, format!("Node {me} announcing {vip} on interface {interface}"));
+                let message = || format!("Node {me} announcing {vip} on interface {interface}");
+                if before != Some(reason) && remote {
+                    // All nodes do: one of them says so, and not what it found there.
+                    if state.put_here && self.speaks {
+                        let message = message();
+                        self.say(&demand.services, EventKind::AnnouncingNonLocal, &message);
+                    }
+                } else if before != Some(reason) {
+                    // The slot is what the Service was last told: as long as it says the same,
+                    // nothing changed, however often the daemon was started meanwhile.
+                    let news: Vec<ObjectKey> = demand
+                        .services
+                        .iter()
+                        .filter(|s| !self.has_slot(s, vip, interface))
+                        .cloned()
+                        .collect();
+                    let message = message();
+                    self.say(&news, EventKind::AnnouncingLocal, &message);
                 }
                 if !remote {
                     self.claim_slots(now, vip, demand, state, interface);
                 }
             }
             Reason::ApplyFailed { error, .. } if is_new => {
-                event(EventKind::AnnouncementFailed, format!("Node {me} cannot announce {vip}: {error}"));
+                let message = format!("Node {me} cannot announce {vip}: {error}");
+                self.say(&demand.services, EventKind::AnnouncementFailed, &message);
             }
-            Reason::ForeignAddress { .. } | Reason::Duplicate { .. } if is_new => {
-                event(EventKind::AnnouncementFailed, format!("Node {me} cannot announce {vip}: {reason}"));
-            }
-            Reason::NoEligibleNode if is_new && self.speaks_for(vip) => {
-                let message = format!("No node can announce {vip}: {reason}");
-                for service in &demand.services {
-                    let object = EventObject::Service(service.clone());
-                    let kind = EventKind::NoEligibleNodes;
-                    self.out.push(Effect::Event(Event { object, kind, message: message.clone() }));
-                }
+            Reason::ForeignAddress { .. }
+            | Reason::Duplicate { .. }
+            | Reason::Declined { .. }
+            | Reason::HidesOwnNetwork { .. }
+                if is_new =>
+            {
+                let message = format!("Node {me} cannot announce {vip}: {reason}");
+                self.say(&demand.services, EventKind::AnnouncementFailed, &message);
             }
             _ => {}
         }
     }
 
-    /// What concerns all nodes alike is said by one of them.
-    pub(super) fn speaks_for(&self, vip: Vip) -> bool {
-        let key = vip.to_string();
-        let others = self.candidacies.keys();
-        let speaker = others.min_by_key(|n| crate::election::score(n.as_str(), &key));
-        speaker.is_none_or(|n| *n == self.config.node)
+    fn say<'a>(&mut self, services: impl IntoIterator<Item = &'a ObjectKey>, kind: EventKind, message: &str) {
+        for service in services {
+            let object = EventObject::Service(service.clone());
+            self.out.push(Effect::Event(Event { object, kind, message: message.to_owned() }));
+        }
+    }
+
+    /// The Service says already that we announce the address there.
+    fn has_slot(&self, service: &ObjectKey, vip: Vip, interface: &IfName) -> bool {
+        let slot = self.demands.service(service).and_then(|s| s.slots.get(&vip));
+        slot.is_some_and(|s| s.node == self.config.node && s.interface == *interface)
+    }
+
+    /// That no node can have the address, and why, is said by one of them for all (R11).
+    /// Whose turn that is may change before it was said: then the next one says it.
+    pub(super) fn tell_of_nobody(
+        &mut self,
+        now: Mono,
+        vip: Vip,
+        demand: &Demand,
+        state: &mut VipState,
+        reason: &Reason,
+        remote: bool,
+    ) {
+        let nobody = match reason {
+            Reason::NoEligibleNode | Reason::AllDeclined | Reason::NotInPool => true,
+            // Without a winner: every node that could have it is kept off.
+            Reason::Excluded { held: false } => !remote,
+            // Every node has an address of a remote pool, but for those without an endpoint.
+            Reason::NoEndpoints => !remote || demand.permits_nobody(),
+            // As the one to speak: no node that could serve anything is selected.
+            Reason::NotSelected | Reason::ConfigRejected { .. } => {
+                remote || self.election.winner(vip).is_none()
+            }
+            _ => false,
+        };
+        if !nobody {
+            (state.nobody_since, state.nobody_told) = (None, None);
+            return;
+        }
+        let since = *state.nobody_since.get_or_insert(now);
+        let lasts = *reason != Reason::NoEndpoints || now >= since + ENDPOINT_PATIENCE;
+        if !lasts || !self.speaks || state.nobody_told == Some(reason.name()) {
+            return;
+        }
+        state.nobody_told = Some(reason.name());
+        let why = match reason {
+            Reason::NotSelected => "no LBNodeAgent selects a live node".to_owned(),
+            Reason::Excluded { .. } => format!("on {}, {reason}", self.config.node),
+            other => other.to_string(),
+        };
+        let message = format!("No node can announce {vip}: {why}");
+        self.say(&demand.services, EventKind::NoEligibleNodes, &message);
     }
 
     pub(super) fn claim_slots(
@@ -122,15 +176,8 @@ impl Engine {
         if state.slot_written.is_some_and(|at| now < at + SLOT_PATIENCE) {
             return;
         }
-        let missing: Vec<ObjectKey> = demand
-            .services
-            .iter()
-            .filter(|key| {
-                let slot = self.demands.service(key).and_then(|s| s.slots.get(&vip));
-                slot.is_none_or(|s| s.node != self.config.node || s.interface != *interface)
-            })
-            .cloned()
-            .collect();
+        let missing: Vec<ObjectKey> =
+            demand.services.iter().filter(|key| !self.has_slot(key, vip, interface)).cloned().collect();
         for service in missing {
             let stolen = self
                 .demands
@@ -140,6 +187,32 @@ impl Engine {
             self.counters.slot_steals += u64::from(stolen);
             state.slot_written = Some(now);
             self.out.push(Effect::WriteSlot { service, vip, interface: interface.clone() });
+        }
+    }
+
+    /// A slot goes when its address has left the Service, or when no node can have it.
+    /// (Where another node has it, that one writes its own.) Its writer sees to that; for
+    /// a writer that is gone the one who speaks for all does.
+    pub(super) fn clear_slots(&mut self, now: Mono, vip: Vip, state: &mut VipState, held: bool) {
+        if state.slot_written.is_some_and(|at| now < at + SLOT_PATIENCE) {
+            return;
+        }
+        let me = &self.config.node;
+        let nobody = state.nobody_since.is_some();
+        let stale = |(_, slot, has): &(&ObjectKey, &Slot, bool)| {
+            let due = !has || (nobody && !held);
+            let gone = || self.speaks && !self.candidacies.contains_key(&slot.node);
+            due && (slot.node == *me || gone())
+        };
+        let clear = |(service, slot, _): (&ObjectKey, &Slot, bool)| Effect::ClearSlot {
+            service: service.clone(),
+            vip,
+            node: slot.node.clone(),
+        };
+        let cleared: Vec<Effect> = self.demands.slots_of(vip).filter(stale).map(clear).collect();
+        if !cleared.is_empty() {
+            state.slot_written = Some(now);
+            self.out.extend(cleared);
         }
     }
 }

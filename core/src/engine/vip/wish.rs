@@ -1,11 +1,13 @@
 //! What an address should be here, and why, before it is compared with the kernel.
 
+use ipnet::IpNet;
+
 use crate::agents::Standing;
 use crate::facts::LinkFacts;
 use crate::handoff::Verdict;
 use crate::ids::{IfIndex, IfName, Vip};
 use crate::placement::Demand;
-use crate::reason::{FenceCause, Missing, Reason};
+use crate::reason::{FenceCause, Hidden, Missing, Reason};
 use crate::time::Mono;
 
 use super::Engine;
@@ -22,7 +24,7 @@ pub(super) struct Wish {
 pub(super) struct Place {
     pub(super) index: IfIndex,
     pub(super) interface: IfName,
-    pub(super) net: ipnet::IpNet,
+    pub(super) net: IpNet,
 }
 
 impl Wish {
@@ -32,7 +34,7 @@ impl Wish {
 }
 
 impl Engine {
-    pub(super) fn wish_local(&self, now: Mono, vip: Vip, demand: &Demand, held: bool) -> Wish {
+    pub(super) fn wish_local(&self, now: Mono, vip: Vip, demand: &Demand, held: bool, kept: bool) -> Wish {
         if self.stopping_now() {
             return Wish::forbidden(Reason::Stopping);
         }
@@ -55,6 +57,14 @@ impl Engine {
             return Wish {
                 verdict: Verdict::Nobody { keep },
                 reason: Reason::Pending { missing: Missing::Lease },
+                place: None,
+            };
+        }
+        let missing = self.missing_listings();
+        if !missing.is_empty() {
+            return Wish {
+                verdict: Verdict::Nobody { keep: false },
+                reason: Reason::Pending { missing: Missing::Sources(missing) },
                 place: None,
             };
         }
@@ -86,39 +96,89 @@ impl Engine {
                 }
                 Wish { verdict: Verdict::Peer(winner.clone()), reason, place }
             }
+            // The same edit may have brought in those who take it over, or ourselves again, and
+            // none of us has said so yet: as with any handoff, there is time until its deadline.
+            None if held && demand.permits(&self.config.node) && self.passes_on(now, vip) => {
+                let missing = if place.is_some() { Missing::Lease } else { Missing::Successor };
+                let reason = Reason::Pending { missing };
+                Wish { verdict: Verdict::Nobody { keep: true }, reason, place }
+            }
             None if !configured => Wish::forbidden(self.unconfigured()),
-            None => self.wish_unwon(vip, demand, held, place),
+            None => self.wish_unwon(vip, demand, held, kept, place),
         }
+    }
+
+    /// The configuration changed a moment ago, and what is here still serves.
+    fn passes_on(&self, now: Mono, vip: Vip) -> bool {
+        self.passes_on_until().is_some_and(|until| now < until) && self.still_serves(vip)
+    }
+
+    pub(super) fn passes_on_until(&self) -> Option<Mono> {
+        self.reconfigured.filter(|_| !self.leaving()).map(|at| at + self.config.handoff.deadline)
     }
 
     /// The address is here, on a link that works and has its subnet, whatever the
     /// configuration says by now.
     pub(super) fn still_serves(&self, vip: Vip) -> bool {
         let ours = self.kernel.of_vip(vip).filter(|a| a.ours && !a.tentative && !a.dad_failed);
-        ours.filter(|a| self.kernel.link(a.index).is_some_and(LinkFacts::usable)).any(|held| {
-            let mut addresses = self.kernel.addresses();
-            addresses.any(|a| !a.ours && a.index == held.index && a.net.contains(&vip.ip()))
-        })
+        ours.filter(|a| self.kernel.link(a.index).is_some_and(LinkFacts::usable))
+            .any(|held| self.kernel.others_on(held.index).any(|a| a.net.contains(&vip.ip())))
     }
 
-    pub(super) fn wish_unwon(&self, vip: Vip, demand: &Demand, held: bool, place: Option<Place>) -> Wish {
+    /// `kept`: it was here for this reason before a fence took it. Where a peer says that
+    /// it has the address meanwhile, it is that peer's to keep.
+    pub(super) fn wish_unwon(
+        &self,
+        vip: Vip,
+        demand: &Demand,
+        held: bool,
+        kept: bool,
+        place: Option<Place>,
+    ) -> Wish {
         let forced = self.drain.as_ref().is_some_and(|d| d.force);
-        let keep = self.drain.is_some()
+        let excluded = self.drain.is_none() && self.excluded();
+        let drains = self.drain.is_some() || excluded || self.lease_says_draining();
+        let keep = drains
             && !forced
             && self.stop.is_none()
-            && held
+            && (held || (kept && !self.rival(vip)))
             && place.is_some()
             && demand.permits(&self.config.node);
+        if keep && !held {
+            let reason = Reason::Pending { missing: Missing::Kernel };
+            return Wish { verdict: Verdict::Mine, reason, place };
+        }
         let reason = if self.stop.is_some() {
             Reason::Stopping
+        } else if excluded {
+            Reason::Excluded { held: keep }
+        } else if keep && self.drain.is_none() {
+            // Undrained, or let in again; we are a candidate again once the others can read it.
+            Reason::Pending { missing: Missing::Lease }
         } else if keep || (self.drain.is_some() && held) {
             Reason::Draining { held: keep }
-        } else if self.election.order_under(vip, &crate::election::Restriction::None).is_empty() {
-            Reason::NoEligibleNode
         } else {
-            Reason::NoEndpoints
+            self.why_nobody(vip, place.is_some())
         };
         Wish { verdict: Verdict::Nobody { keep }, reason, place }
+    }
+
+    /// Nobody wins it: why? `placed`: there is a place for it here.
+    pub(in crate::engine) fn why_nobody(&self, vip: Vip, placed: bool) -> Reason {
+        if self.election.all_declined(vip) {
+            Reason::AllDeclined
+        } else if !self.election.has_candidates(vip) {
+            // We can have it, and the others are yet to read so.
+            let soon = placed && !self.offered_before(vip);
+            if soon { Reason::Pending { missing: Missing::Lease } } else { Reason::NoEligibleNode }
+        } else {
+            Reason::NoEndpoints
+        }
+    }
+
+    /// Our Lease, as it came back, names a subnet that contains the address.
+    fn offered_before(&self, vip: Vip) -> bool {
+        self.lease.confirmed().is_some_and(|l| l.subnets.iter().any(|s| s.contains(&vip.ip())))
     }
 
     /// Remote addresses live on every node; no election, no handoff, no fence: a
@@ -139,19 +199,48 @@ impl Engine {
         if !demand.permits(&self.config.node) {
             return Wish::forbidden(Reason::NoEndpoints);
         }
-        if let Some(drain) = &self.drain {
+        if self.drain.is_some() || self.excluded() {
             let me = &self.config.node;
             let others = self.candidacies.iter().any(|(n, c)| n != me && c.eligible && demand.permits(n));
-            if others || drain.force || !held {
-                return Wish::forbidden(Reason::Draining { held: false });
+            let reason = match &self.drain {
+                Some(_) => Reason::Draining { held: false },
+                None => Reason::Excluded { held: false },
+            };
+            if others || self.drain.as_ref().is_some_and(|d| d.force) || !held {
+                return Wish::forbidden(reason);
             }
+        }
+        let net = demand.net(vip, None);
+        // Without a prefix route there is the address itself.
+        let reach = if config.dummy_address.no_prefix_route { vip.ip().into() } else { net };
+        if let Some(what) = self.hidden_by(reach) {
+            return Wish::forbidden(Reason::HidesOwnNetwork { net: reach.trunc(), what });
         }
         let place = self.kernel.link_named(&config.dummy).map(|link| Place {
             index: link.index,
             interface: link.name.clone(),
-            net: demand.net(vip, None),
+            net,
         });
         Wish { verdict: Verdict::Mine, reason: Reason::Pending { missing: Missing::DummyInterface }, place }
+    }
+
+    /// What a prefix route to the dummy interface would take from the node: its own
+    /// address on a real interface, or its way out. The kernel would prefer it to the
+    /// network that is really there.
+    fn hidden_by(&self, net: IpNet) -> Option<Hidden> {
+        // A host route, or the address itself, takes the gateway as well as a prefix does.
+        if let Some(gateway) = self.kernel.gateways().find(|gateway| net.contains(gateway)) {
+            return Some(Hidden::Gateway { address: Vip::new(gateway) });
+        }
+        if net.prefix_len() == net.max_prefix_len() {
+            return None;
+        }
+        let dummy = self.agents.current().map(|config| &config.dummy);
+        self.kernel.others().filter(|a| !a.link_local && net.contains(&a.net.addr())).find_map(|a| {
+            let name = self.kernel.name_of(a.index)?;
+            let elsewhere = Some(name) != dummy && !self.config.shadow_interfaces.contains(name);
+            elsewhere.then(|| Hidden::OwnAddress { address: a.vip(), interface: name.clone() })
+        })
     }
 
     pub(super) fn unconfigured(&self) -> Reason {
@@ -161,7 +250,7 @@ impl Engine {
                 field: p.field.clone(),
                 message: p.message.clone(),
             },
-            Standing::NotSelected | Standing::Configured => Reason::NotSelected,
+            Standing::NotSelected | Standing::Defaults | Standing::Configured => Reason::NotSelected,
         }
     }
 

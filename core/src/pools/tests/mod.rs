@@ -110,6 +110,7 @@ impl<'a> Ask<'a> {
             group: &self.group,
             families: self.families,
             explicit: &self.explicit,
+            leaves: &[],
             terms: self.terms.clone(),
             pick: self.pick,
         })

@@ -119,6 +119,7 @@ impl Model {
             terms.sharing.is_some()
                 && other.terms.sharing == terms.sharing
                 && other.terms.ports.is_disjoint(&terms.ports)
+                && (other.terms.pods == terms.pods || other.terms.pods.is_none() || terms.pods.is_none())
         })
     }
 

@@ -15,6 +15,7 @@ fn allocate(pools: &mut Pools, wish: &Wish) -> Result<Grant, AllocateError> {
         group: &group_name(wish.group),
         families: wish.families,
         explicit: &wish.explicit,
+        leaves: &[],
         terms: wish.terms.clone(),
         pick: match wish.pick {
             0 => Pick::FirstFit,
@@ -116,8 +117,13 @@ fn check_state(model: &Model, pools: &Pools, seed: Index) -> Result<(), TestCase
 
 fn any_terms() -> impl Strategy<Value = Terms> {
     let ports = prop::collection::btree_set((1..4_u16).prop_map(|n| Port::new(Protocol::Tcp, n)), 0..3);
-    (select(vec!["", "k", "k", "m"]), ports)
-        .prop_map(|(key, ports)| Terms { sharing: SharingKey::new(key), ports })
+    let pods = |name: &str| PodSet::of(&svc(name), &Default::default());
+    let pods = select(vec![None, None, Some(pods("a")), Some(pods("b"))]);
+    (select(vec!["", "k", "k", "m"]), ports, pods).prop_map(|(key, ports, pods)| Terms {
+        sharing: SharingKey::new(key),
+        ports,
+        pods,
+    })
 }
 
 fn any_ip() -> impl Strategy<Value = Vip> {

@@ -95,7 +95,7 @@ fn ports_edited_into_a_clash_keep_the_address_and_say_so() {
     let clash = Conflict {
         ip: vip("10.0.0.1"),
         services: vec![svc("a"), svc("b")],
-        port: Some(Port::new(Protocol::Tcp, 80)),
+        clash: Clash::Port(Port::new(Protocol::Tcp, 80)),
     };
     assert_eq!(grant.conflicts, std::slice::from_ref(&clash));
     assert_eq!(pools.conflicts().collect::<Vec<_>>(), [clash]);
@@ -109,4 +109,33 @@ fn ports_edited_into_a_clash_keep_the_address_and_say_so() {
 fn blank_keys_are_no_keys() {
     assert_eq!(SharingKey::new("  "), None);
     assert_eq!(SharingKey::new(" k ").unwrap().as_str(), "k");
+}
+
+/// Where traffic must stay on the node it arrives at, one node has to have the pods of all.
+#[test]
+fn local_traffic_shares_only_with_the_same_pods() {
+    let pods = |namespace: &str, app: &str| {
+        let selector = [("app".to_owned(), app.to_owned())].into();
+        Some(PodSet::of(&ObjectKey::of(namespace, "any").unwrap(), &selector))
+    };
+    let local = |name: &str, port: u16, pods: Option<PodSet>| {
+        let mut ask = Ask::of(name).key("k", &[port]);
+        ask.terms.pods = pods;
+        ask
+    };
+    let mut pools = mk_pools(&["10.0.0.1-10.0.0.9"]);
+    assert_eq!(local("a", 80, pods("web", "a")).ips(&mut pools), "10.0.0.1");
+    assert_eq!(local("same", 81, pods("web", "a")).ips(&mut pools), "10.0.0.1");
+    assert_eq!(local("anywhere", 82, None).ips(&mut pools), "10.0.0.1", "any node serves it");
+    let by_hand = |name: &str| Some(PodSet::of(&svc(name), &Default::default()));
+    for other in [pods("web", "b"), pods("elsewhere", "a"), by_hand("b")] {
+        let error = local("b", 83, other).get(&mut pools).unwrap_err();
+        assert_eq!(error.reason(), "other_pods");
+        assert!(error.to_string().contains("10.0.0.1 is shared with Service web/a"), "{error}");
+    }
+    pools.release_all(&svc("a"));
+    pools.release_all(&svc("same"));
+    assert_eq!(local("b", 83, by_hand("b")).ips(&mut pools), "10.0.0.1");
+    assert_eq!(local("c", 84, by_hand("c")).get(&mut pools).unwrap_err().reason(), "other_pods");
+    assert_eq!(pools.conflicts().count(), 0);
 }

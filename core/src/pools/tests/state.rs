@@ -64,7 +64,7 @@ fn two_services_adopted_on_one_address_are_both_recorded() {
         for name in order {
             pools.adopt(&svc(name), ip, claim("default", Terms::alone()));
         }
-        let conflict = Conflict { ip, services: vec![svc("a"), svc("b")], port: None };
+        let conflict = Conflict { ip, services: vec![svc("a"), svc("b")], clash: Clash::Keys };
         assert_eq!(pools.conflicts().collect::<Vec<_>>(), [conflict]);
         assert_eq!(pools.stats(&named("default")).v4.in_use, 1);
         // Not a place for a third one, and not free before both have left.

@@ -70,11 +70,22 @@ async fn servers_of_the_settings_replace_the_address_and_keep_the_rest() {
     let urls: Vec<String> = endpoints.iter().map(|e| e.config.cluster_url.to_string()).collect();
     assert_eq!(urls, ["https://192.0.2.7:6443/", "https://[2001:db8::7]:6443/"]);
     for endpoint in &endpoints {
-        assert_eq!(endpoint.token_file.as_deref(), Some(token.as_path()));
+        assert_eq!(endpoint.token.as_ref().unwrap().header(), "Bearer t");
         assert!(endpoint.config.auth_info.token_file.is_none(), "read by us alone");
         assert!(!endpoint.config.default_retry);
     }
-    let token = TokenFile::open(token).unwrap();
-    assert_eq!(token.header(), "Bearer t");
-    assert!(token.header().is_sensitive());
+    // The same inside the kubeconfig, and the authority in a file that somebody replaces.
+    let authority = dir.path().join("ca.crt");
+    std::fs::write(&authority, "one").unwrap();
+    let mut inside = text;
+    inside["users"][0]["user"] = json!({"token": "inline"});
+    std::fs::write(&file, inside.to_string()).unwrap();
+    let endpoints = access.endpoints().await.unwrap();
+    assert_eq!(endpoints[1].token.as_ref().unwrap().header(), "Bearer inline");
+    inside["clusters"][0]["cluster"]["certificate-authority"] = json!(authority);
+    std::fs::write(&file, inside.to_string()).unwrap();
+    let before = access.stamp(&endpoints);
+    assert_eq!(before, access.stamp(&endpoints));
+    std::fs::write(&authority, "another").unwrap();
+    assert_ne!(before, access.stamp(&endpoints));
 }

@@ -4,6 +4,7 @@ fn mk_spec(net: &str) -> AddressSpec {
     AddressSpec {
         index: IfIndex(2),
         net: net.parse().unwrap(),
+        until: None,
         valid: Some(20),
         preferred: None,
         no_prefix_route: true,
@@ -63,6 +64,14 @@ fn primaries_are_removed_last_and_only_among_removals() {
     assert_eq!(working_order(&ops, &view), [1, 0, 2, 4, 3]);
 }
 
+fn seconds_sent(spec: &AddressSpec, now: Mono) -> Option<(u32, u32)> {
+    let RouteNetlinkMessage::NewAddress(message) = put_request(spec, now)? else { return None };
+    message.attributes.into_iter().find_map(|attribute| match attribute {
+        AddressAttribute::CacheInfo(info) => Some((info.ifa_valid, info.ifa_preferred)),
+        _ => None,
+    })
+}
+
 #[test]
 fn preferred_never_outlives_valid() {
     for (valid, preferred, expected) in [
@@ -73,10 +82,23 @@ fn preferred_never_outlives_valid() {
         (None, Some(0), (INFINITE, 0)),
     ] {
         let spec = AddressSpec { valid, preferred, ..mk_spec("2001:db8::1/64") };
-        let lifetimes = put_message(&spec).attributes.into_iter().find_map(|attribute| match attribute {
-            AddressAttribute::CacheInfo(info) => Some((info.ifa_valid, info.ifa_preferred)),
-            _ => None,
-        });
-        assert_eq!(lifetimes, Some(expected));
+        assert_eq!(seconds_sent(&spec, Mono::ZERO), Some(expected));
     }
+}
+
+/// The same change, however long it waited: it ends at the same moment, and is not sent
+/// once that is less than a second away.
+#[test]
+fn a_change_that_waited_lives_no_longer_for_it() {
+    let until = Mono::from_millis(107_000);
+    let spec = AddressSpec { until: Some(until), valid: Some(300), ..mk_spec("192.0.2.1/24") };
+    for (now, seconds) in [(100_000, 7), (100_001, 6), (103_500, 3), (106_000, 1)] {
+        assert_eq!(seconds_sent(&spec, Mono::from_millis(now)), Some((seconds, seconds)));
+    }
+    assert_eq!(seconds_sent(&spec, Mono::from_millis(106_001)), None);
+    let (mut requests, mut added) = (Vec::new(), Vec::new());
+    let over = AddressSpec { until: Some(Mono::from_millis(1)), ..spec };
+    let planned = plan(&Op::Put(over), &mut View::default(), &mut requests, &mut added);
+    assert!(matches!(planned, Plan::Done(Err(ApplyError::NoLifetime { .. }))));
+    assert!(requests.is_empty() && added.is_empty());
 }

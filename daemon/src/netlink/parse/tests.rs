@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, CacheInfo,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use super::*;
 
 fn bytes(message: RouteNetlinkMessage) -> Vec<u8> {
     let mut datagram = Vec::new();
-    Request::new(message, 0).encode(1, &mut datagram);
+    assert!(Request::new(message, 0).encode(purelb_core::Mono::ZERO, 1, &mut datagram));
     datagram
 }
 
@@ -23,9 +23,12 @@ fn read(message: RouteNetlinkMessage) -> Option<Seen> {
     seen(&messages(&bytes(message)).next().unwrap())
 }
 
-fn routes(message: RouteMessage) -> Vec<DefaultRoute> {
+fn routes(message: RouteMessage) -> Vec<(Family, u32, u32)> {
     let datagram = bytes(RouteNetlinkMessage::NewRoute(message));
-    default_routes(&messages(&datagram).next().unwrap())
+    let found = default_route(&messages(&datagram).next().unwrap());
+    let found =
+        found.into_iter().flat_map(|r| r.hops.into_iter().map(move |h| (r.family, r.metric, h.index.0)));
+    found.collect()
 }
 
 fn mk_route(family: AddressFamily, attributes: Vec<RouteAttribute>) -> RouteMessage {
@@ -59,8 +62,30 @@ fn a_link_with_its_hardware_address() {
     };
     assert_eq!((link.facts.index, link.facts.name.as_str()), (IfIndex(3), "eth0"));
     assert!(link.facts.usable() && !link.no_arp);
-    assert_eq!(link.mac, Some([2, 0, 0, 0, 0, 1]));
-    assert_eq!(link.alias.as_deref(), Some("purelb"));
+    assert_eq!(link.facts.mac, Some([2, 0, 0, 0, 0, 1]));
+    assert!(!link.facts.ours, "an alias is anybody's to set");
+}
+
+/// Only what purelb makes, and marks, is its to remove.
+#[test]
+fn a_link_is_ours_by_its_kind_and_its_alias() {
+    let ours = |kind: Option<InfoKind>, alias: &str, flags: LinkFlags| {
+        let mut message = mk_link(LinkLayerType::Ether, &[2, 0, 0, 0, 0, 1]);
+        message.header.flags |= flags;
+        message.attributes.retain(|a| !matches!(a, LinkAttribute::IfAlias(_)));
+        message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+        message.attributes.extend(kind.map(|kind| LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)])));
+        match read(RouteNetlinkMessage::NewLink(message)) {
+            Some(Seen::Link(link)) => link.facts.ours,
+            _ => panic!("not read as a link"),
+        }
+    };
+    assert!(ours(Some(InfoKind::Dummy), "purelb", LinkFlags::Noarp));
+    assert!(ours(Some(InfoKind::Bridge), "purelb", LinkFlags::Noarp));
+    assert!(!ours(Some(InfoKind::Bridge), "purelb", LinkFlags::Up), "somebody's bridge");
+    assert!(!ours(Some(InfoKind::Vlan), "purelb", LinkFlags::Noarp));
+    assert!(!ours(Some(InfoKind::Dummy), "uplink", LinkFlags::Noarp));
+    assert!(!ours(None, "purelb", LinkFlags::Noarp));
 }
 
 #[test]
@@ -72,7 +97,7 @@ fn what_is_not_an_ethernet_address_is_none() {
         (LinkLayerType::Infiniband, &[1; 20]),
     ] {
         match read(RouteNetlinkMessage::NewLink(mk_link(layer, mac))) {
-            Some(Seen::Link(link)) => assert_eq!(link.mac, None, "{layer:?}"),
+            Some(Seen::Link(link)) => assert_eq!(link.facts.mac, None, "{layer:?}"),
             other => panic!("{layer:?}: {other:?}"),
         }
     }
@@ -94,7 +119,7 @@ fn hop(index: u32) -> RouteNextHop {
 
 #[test]
 fn default_routes_of_the_main_table_only() {
-    let one = |family, metric, index| DefaultRoute { family, metric, index: IfIndex(index) };
+    let one = |family, metric, index: u32| (family, metric, index);
     let simple = vec![RouteAttribute::Oif(4), RouteAttribute::Priority(100)];
     assert_eq!(routes(mk_route(AddressFamily::Inet, simple.clone())), [one(Family::V4, 100, 4)]);
     assert_eq!(routes(mk_route(AddressFamily::Inet6, simple.clone())), [one(Family::V6, 100, 4)]);
@@ -112,6 +137,40 @@ fn default_routes_of_the_main_table_only() {
     other.attributes.push(RouteAttribute::Table(5000));
     assert!(routes(other).is_empty());
     assert!(routes(mk_route(AddressFamily::Mpls, simple)).is_empty());
+}
+
+/// As `ip nexthop add id 10 group 1/2` and `ip nexthop add id 1 dev eth0` make them.
+#[test]
+fn nexthop_objects_have_an_interface_or_members() {
+    let attribute = |kind: u16, value: &[u8]| {
+        let length = u16::try_from(value.len() + 4).unwrap().to_ne_bytes();
+        [&length[..], &kind.to_ne_bytes(), value].concat()
+    };
+    let object = |kind, attributes: &[Vec<u8>]| {
+        let body = [vec![0; NEXTHOP_OBJECT_HEADER], attributes.concat()].concat();
+        nexthop(&Message { kind, flags: 0, seq: 0, body: &body })
+    };
+    let id = attribute(NHA_ID, &10_u32.to_ne_bytes());
+    let one = object(RTM_NEWNEXTHOP, &[id.clone(), attribute(NHA_OIF, &4_u32.to_ne_bytes())]).unwrap();
+    let hop = |gateway| Some(Hop { index: IfIndex(4), gateway });
+    assert_eq!(one, Nexthop { id: 10, hop: hop(None), group: vec![] });
+    let members: Vec<u8> = [1_u32, 2].iter().flat_map(|id| [id.to_ne_bytes(), [0; 4]].concat()).collect();
+    let group = object(RTM_DELNEXTHOP, &[id, attribute(NHA_GROUP, &members)]).unwrap();
+    assert_eq!(group, Nexthop { id: 10, hop: None, group: vec![1, 2] });
+    // Through a router: the header says of which family it is.
+    let gateway: Ipv6Addr = "fe80::1".parse().unwrap();
+    let mut body = vec![0; NEXTHOP_OBJECT_HEADER];
+    body[0] = AF_INET6;
+    for (kind, value) in [
+        (NHA_ID, &10_u32.to_ne_bytes()[..]),
+        (NHA_OIF, &4_u32.to_ne_bytes()),
+        (NHA_GATEWAY, &gateway.octets()),
+    ] {
+        body.extend(attribute(kind, value));
+    }
+    let routed = nexthop(&Message { kind: RTM_NEWNEXTHOP, flags: 0, seq: 0, body: &body }).unwrap();
+    assert_eq!(routed.hop, hop(Some(gateway.into())));
+    assert_eq!(object(RTM_NEWNEXTHOP, &[]), None, "without a number it is none");
 }
 
 fn any_ip() -> impl Strategy<Value = IpAddr> {
@@ -187,16 +246,16 @@ proptest! {
 
     /// Any bytes behind any of the message types we read.
     #[test]
-    fn any_body(kind in 14_u16..30, body in prop::collection::vec(any::<u8>(), 0..120)) {
+    fn any_body(kind in prop_oneof![14_u16..30, 103_u16..107], body in prop::collection::vec(any::<u8>(), 0..120)) {
         let message = Message { kind, flags: 0, seq: 0, body: &body };
         let _ = seen(&message);
-        let _ = default_routes(&message);
+        let _ = (default_route(&message), nexthop(&message));
     }
 
     /// Well-formed headers with attributes of any contents and of wrong lengths.
     #[test]
     fn any_attribute_contents(
-        kind in prop::sample::select(vec![16_u16, 20, 24]),
+        kind in prop::sample::select(vec![16_u16, 20, 24, 104]),
         head in any::<[u8; 16]>(),
         attributes in prop::collection::vec((0_u16..40, prop::collection::vec(any::<u8>(), 0..40)), 0..8),
     ) {
@@ -212,7 +271,7 @@ proptest! {
             }
             let message = Message { kind, flags: 0, seq: 0, body: &body };
             let _ = seen(&message);
-            let _ = default_routes(&message);
+            let _ = (default_route(&message), nexthop(&message));
         }
     }
 }

@@ -26,7 +26,7 @@ fn requests_come_apart_as_they_were_put_together() {
     let mut datagram = Vec::new();
     for seq in [5, 6] {
         let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        Request::new(message, NLM_F_ACK).encode(seq, &mut datagram);
+        assert!(Request::new(message, NLM_F_ACK).encode(Mono::ZERO, seq, &mut datagram));
     }
     let seen: Vec<_> = messages(&datagram).map(|m| (m.kind, m.flags, m.seq, m.body.len())).collect();
     let flags = NLM_F_ACK | NLM_F_REQUEST;

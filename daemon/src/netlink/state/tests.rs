@@ -1,4 +1,4 @@
-use purelb_core::facts::LinkFacts;
+use purelb_core::facts::{DefaultRoute, LinkFacts};
 use purelb_core::ids::{Family, IfName};
 
 use super::super::marks::MARK;
@@ -16,10 +16,10 @@ fn mk_link(index: u32, up: bool) -> Link {
             loopback: false,
             up,
             carrier: up,
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            ours: false,
         },
-        mac: Some([2, 0, 0, 0, 0, 1]),
         no_arp: false,
-        alias: None,
         promotes_secondaries: None,
     }
 }
@@ -58,12 +58,17 @@ fn only_a_change_of_facts_is_told() {
 }
 
 #[test]
-fn a_new_hardware_address_reaches_the_table_and_not_the_engine() {
+fn a_new_hardware_address_reaches_the_table_and_the_engine() {
     let mut state = mk_state();
     step(&mut state, Seen::Link(mk_link(2, true)));
-    let changed = Link { mac: Some([2, 0, 0, 0, 0, 9]), ..mk_link(2, true) };
-    assert!(step(&mut state, Seen::Link(changed)).is_empty());
-    assert_eq!(state.table.get(IfIndex(2)).unwrap().mac, Some([2, 0, 0, 0, 0, 9]));
+    let mut changed = mk_link(2, true);
+    changed.facts.mac = Some([2, 0, 0, 0, 0, 9]);
+    let told = step(&mut state, Seen::Link(changed));
+    assert!(
+        matches!(&told[..], [Input::Link(Update::Set(l))] if l.mac == Some([2, 0, 0, 0, 0, 9])),
+        "{told:?}"
+    );
+    assert_eq!(state.table.get(IfIndex(2)).unwrap().facts.mac, Some([2, 0, 0, 0, 0, 9]));
 }
 
 #[test]
@@ -80,18 +85,47 @@ fn a_link_takes_its_addresses_along() {
     assert_eq!(state.snapshot().addresses.len(), 1);
 }
 
+/// A million routes are not read for every link that comes and goes.
 #[test]
-fn what_may_take_routes_along_makes_them_stale() {
+fn only_what_may_take_routes_along_makes_them_stale() {
     let mut state = mk_state();
     step(&mut state, Seen::Link(mk_link(2, true)));
-    assert!(state.routes_stale);
-    let route = DefaultRoute { family: Family::V4, metric: 0, index: IfIndex(2) };
-    assert!(state.set_routes(BTreeSet::from([route])).is_some());
-    assert!(state.set_routes(BTreeSet::from([route])).is_none(), "no change, nothing to tell");
-    step(&mut state, Seen::Address(mk_address(2, "192.0.2.1/24")));
-    assert!(!state.routes_stale);
-    step(&mut state, Seen::AddressGone(mk_address(2, "192.0.2.1/24")));
-    assert!(state.routes_stale);
+    let route = DefaultRoute { family: Family::V4, metric: 0, index: IfIndex(2), gateway: None };
+    let routes = Routes::with(&[route], &[7], &["192.0.2.7"]);
+    assert!(state.set_routes(routes.clone()).is_some());
+    assert!(state.set_routes(routes).is_none(), "no change, nothing to tell");
+    state.routes_stale = false;
+    let harmless = [
+        Seen::Link(mk_link(3, true)),
+        Seen::Link(mk_link(3, false)),
+        Seen::LinkGone(IfIndex(3)),
+        Seen::Link(Link {
+            facts: LinkFacts { carrier: false, ..mk_link(2, true).facts },
+            ..mk_link(2, true)
+        }),
+        Seen::Address(mk_address(2, "192.0.2.1/24")),
+        Seen::Address(mk_address(2, "192.0.2.2/24")),
+        Seen::Address(mk_address(2, "192.0.2.7/24")),
+        Seen::AddressGone(mk_address(2, "192.0.2.1/24")),
+        Seen::Nexthop(8),
+    ];
+    for seen in harmless {
+        step(&mut state, seen.clone());
+        assert!(!state.routes_stale, "{seen:?}");
+    }
+    let harmful = [
+        Seen::AddressGone(mk_address(2, "192.0.2.7/24")),
+        // The last one on the link.
+        Seen::AddressGone(mk_address(2, "192.0.2.2/24")),
+        Seen::Nexthop(7),
+        Seen::Link(mk_link(2, false)),
+        Seen::LinkGone(IfIndex(2)),
+        Seen::DefaultRoute,
+    ];
+    for seen in harmful {
+        step(&mut state, seen.clone());
+        assert!(std::mem::take(&mut state.routes_stale), "{seen:?}");
+    }
 }
 
 #[test]

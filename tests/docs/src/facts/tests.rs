@@ -36,7 +36,7 @@ fn names_are_found_in_the_sources() {
         "BadAddresses"
     ])));
     let reasons = reasons().unwrap();
-    assert_eq!(reasons.len(), 16, "{reasons:?}");
+    assert_eq!(reasons.len(), 22, "{reasons:?}");
     let one = purelb_core::Reason::NoEndpoints;
     assert!(reasons.contains(one.name()));
 }

@@ -56,6 +56,7 @@ async fn rig<'p>() -> Result<Rig<'p>> {
         cluster.daemon(name).ready(WITHIN).await?;
     }
     let account = ServiceAccount::new(&cluster.namespace, "purelbd");
+    // For reading, which a token that is bound to no node may.
     let kubeconfig = plane.kubeconfig_for(&account, &format!("https://127.0.0.1:{}", plane.port())).await?;
     let address = first.context("two nodes")?;
     Ok(Rig { cluster, good, bad, address, served, kubeconfig })
@@ -190,7 +191,8 @@ async fn all_nodes_at_once_and_one_by_name() -> Result<()> {
     let config = rig.kubeconfig.display().to_string();
     let flags = operator.flags(&rig.good.file());
     let run = async |words: &str| -> Result<Answer> {
-        let mut all = vec!["--kubeconfig", config.as_str(), "-n", rig.cluster.namespace.as_str()];
+        let mut all =
+            vec!["--kubeconfig", config.as_str(), "--install-namespace", rig.cluster.namespace.as_str()];
         all.extend(flags.iter().map(String::as_str));
         all.extend(words.split_whitespace());
         Running::start(&all, &[])?.finish(WITHIN).await
@@ -217,6 +219,43 @@ async fn all_nodes_at_once_and_one_by_name() -> Result<()> {
     Ok(())
 }
 
+/// The way to a daemon is read from a Lease. One that leads to another node's daemon must
+/// not have that one drained.
+#[tokio::test]
+async fn a_drain_that_was_meant_for_another_node_is_refused() -> Result<()> {
+    let rig = rig().await?;
+    let operator = rig.good.client("olga", Client { unit: Some("purelb:operator"), ..Client::default() })?;
+    let forged = serde_json::json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {
+            "name": "purelb-node-ghost", "namespace": rig.cluster.namespace,
+            "labels": {"app.kubernetes.io/name": "purelb", "app.kubernetes.io/component": "lbnodeagent"},
+            "annotations": {"purelb.io/control-endpoint": rig.address.to_string(), "purelb.io/instance": "x"},
+        },
+        "spec": {"holderIdentity": "ghost", "leaseDurationSeconds": 10, "renewTime": "2026-01-02T03:04:05.000001Z"},
+    });
+    rig.cluster.leases().create(&kube::api::PostParams::default(), &serde_json::from_value(forged)?).await?;
+    let config = rig.kubeconfig.display().to_string();
+    let flags = operator.flags(&rig.good.file());
+    for call in ["drain", "drain --dry-run", "undrain", "resync"] {
+        let mut words =
+            vec!["--kubeconfig", &config, "--install-namespace", &rig.cluster.namespace, "--node", "ghost"];
+        words.extend(flags.iter().map(String::as_str));
+        words.extend(call.split_whitespace());
+        let refused = Running::start(&words, &[])?.finish(WITHIN).await?;
+        let a = rig.cluster.node_name("a");
+        let why = format!("ghost is meant, and this is the daemon of {a}");
+        assert!(refused.code != 0 && refused.err.contains(&why), "{call}: {refused:?}");
+    }
+    rig.log_has("ghost is meant").await?;
+    let lease = rig.cluster.lease("a").await?.context("a's Lease")?;
+    let drains = lease.metadata.annotations.is_some_and(|a| a.contains_key("purelb.io/draining"));
+    assert!(!drains, "a was left alone");
+    // Old clients name nobody: whoever they reach is meant.
+    assert_eq!(rig.ask(&rig.good.file(), &operator, "undrain").await?.code, 0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn new_certificates_are_taken_without_a_restart() -> Result<()> {
     let rig = rig().await?;
@@ -224,6 +263,12 @@ async fn new_certificates_are_taken_without_a_restart() -> Result<()> {
     let before = old.client("olga", Client { unit: Some("purelb:operator"), ..Client::default() })?;
     let after = fresh.client("olga", Client { unit: Some("purelb:operator"), ..Client::default() })?;
     assert_eq!(rig.ask(&old.file(), &before, "status").await?.code, 0);
+    // Somebody watches, with the certificate that is about to count no more.
+    let (endpoint, flags) = (rig.address.to_string(), before.flags(&old.file()));
+    let mut words: Vec<&str> = vec!["--endpoint", &endpoint];
+    words.extend(flags.iter().map(String::as_str));
+    words.extend(["get", "vips", "--watch"]);
+    let watch = Running::start(&words, &[])?;
     // Half of it first: that is not usable, said so, and the old one stays.
     let new = fresh.serving("purelbd")?;
     std::fs::copy(&new.cert, &rig.served.cert)?;
@@ -242,6 +287,9 @@ async fn new_certificates_are_taken_without_a_restart() -> Result<()> {
     .await?;
     let gone = rig.ask(&fresh.file(), &before, "status").await?;
     assert_eq!(gone.code, 2, "the old authority does not: {gone:?}");
+    let ended = watch.finish(WITHIN).await?;
+    assert_ne!(ended.code, 0, "the watch was cut off: {ended:?}");
+    rig.log_has("its certificate is no longer good: cut off").await?;
     assert!(rig.cluster.daemon("a").process().is_running());
     Ok(())
 }

@@ -77,6 +77,13 @@ impl ControlPlane {
         self.request_token(account, Some(bound)).await
     }
 
+    /// The daemon of a node that is there: its token is bound to it.
+    pub async fn daemon_of(&self, node: &str) -> Result<Client> {
+        let node = Api::<Node>::all(self.admin()?).get(node).await?;
+        let token = self.token_for_node(&ServiceAccount::node_daemon(), &node).await?;
+        self.client_with_token(&self.url(), &token)
+    }
+
     async fn request_token(
         &self,
         account: &ServiceAccount,

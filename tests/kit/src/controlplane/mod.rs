@@ -52,9 +52,16 @@ pub struct Builder {
     listen: IpAddr,
     hosts: Vec<String>,
     controller_manager: bool,
+    flags: Vec<String>,
 }
 
 impl Builder {
+    /// One more flag for the API server.
+    pub fn api_server_flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
     /// The API server listens on this address instead of 127.0.0.1; `0.0.0.0` lets
     /// nodes in namespaces reach it over a management network.
     pub fn listen_on(mut self, ip: IpAddr) -> Self {
@@ -128,7 +135,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     pub fn builder() -> Builder {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Builder { listen: loopback, hosts: Vec::new(), controller_manager: false }
+        Builder { listen: loopback, hosts: Vec::new(), controller_manager: false, flags: Vec::new() }
     }
 
     /// etcd and an API server on 127.0.0.1, ready to be used.
@@ -157,7 +164,8 @@ impl ControlPlane {
         let etcd_ports = [ReservedPort::on(loopback)?, ReservedPort::on(loopback)?];
         let etcd_url = format!("http://127.0.0.1:{}", etcd_ports[0].port);
         let etcd_args = etcd_args(dir.path(), &etcd_url, etcd_ports[1].port);
-        let apiserver_args = apiserver_args(&files, &etcd_url, options.listen, port.port);
+        let mut apiserver_args = apiserver_args(&files, &etcd_url, options.listen, port.port);
+        apiserver_args.extend(options.flags);
         let url_host = if options.listen.is_unspecified() { loopback } else { options.listen };
 
         let etcd = Process::start("etcd", &binaries.etcd, &etcd_args, &dir.path().join("etcd.log"))?;
@@ -175,11 +183,10 @@ impl ControlPlane {
             _guard: guard,
         };
         plane.spawn_apiserver()?;
-        if options.controller_manager {
-            plane.spawn_controller_manager(&files)?;
-        }
         plane.wait_ready().await?;
         if options.controller_manager {
+            // Not before: it ends itself if the API server takes longer than ten seconds.
+            plane.spawn_controller_manager(&files)?;
             plane.wait_controllers().await?;
         }
         plane.started_in = began.elapsed();
@@ -223,7 +230,8 @@ impl ControlPlane {
         self.dir.path()
     }
 
-    /// Freezes the API server (SIGSTOP): connections stay open, nothing is answered.
+    /// Freezes the API server (SIGSTOP): connections stay open, and from the return of
+    /// this on nothing is answered.
     pub fn pause(&self) -> Result<()> {
         self.signal_apiserver(Signal::SIGSTOP)
     }

@@ -14,22 +14,24 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
-type Job = (Command, Sender<io::Result<Child>>);
+use crate::signals;
+
+type Job = (Command, SyncSender<io::Result<Child>>);
 
 /// Spawns on a thread that lives as long as the process. The death signal follows
 /// the THREAD that forked: a child started on a test's own thread would die when
 /// that test ends, even if others still use it.
 fn spawn_kept(command: Command) -> io::Result<Child> {
-    static KEEPER: OnceLock<Sender<Job>> = OnceLock::new();
+    static KEEPER: OnceLock<SyncSender<Job>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
-        let (jobs, inbox) = channel::<Job>();
+        let (jobs, inbox) = sync_channel::<Job>(1);
         thread::Builder::new()
             .name("keeper".into())
             .spawn(move || {
@@ -41,7 +43,7 @@ fn spawn_kept(command: Command) -> io::Result<Child> {
             .expect("a thread can be started");
         jobs
     });
-    let (answer, result) = channel();
+    let (answer, result) = sync_channel(1);
     keeper.send((command, answer)).map_err(io::Error::other)?;
     result.recv().map_err(io::Error::other)?
 }
@@ -81,9 +83,10 @@ impl Process {
         self.child.id()
     }
 
+    /// SIGSTOP is in force when this returns, see [`signals::send`].
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.child.id()).context("pid out of range")?;
-        kill(Pid::from_raw(pid), signal).with_context(|| format!("{signal} to {}", self.name))
+        signals::send(Pid::from_raw(pid), signal).with_context(|| self.name)
     }
 
     /// The end of its log, for the message of a failure.

@@ -125,7 +125,7 @@ impl Node {
     /// with them the links and addresses.
     pub fn power_off(&self) -> Result<()> {
         self.set_power(Power::Off)?;
-        run::kill_all_in(self.netns().name());
+        run::kill_all_in(self.netns().name())?;
         wiring::disconnect(&self.shared.root, self.plan())
     }
 

@@ -8,11 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::netns::Netns;
+use crate::signals;
 
 /// How much of a log is shown when a test fails.
 const LAST_LINES: usize = 40;
@@ -67,7 +68,7 @@ impl Process {
         self.wait(Duration::from_secs(5)).map(drop)
     }
 
-    /// SIGSTOP: it keeps everything and does nothing.
+    /// SIGSTOP: it keeps everything and does nothing, from the return of this on.
     pub fn stop(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
@@ -83,11 +84,12 @@ impl Process {
         self.wait(within)
     }
 
-    /// Sends any signal. One that has ended already gets none, which is no error.
+    /// Sends any signal; SIGSTOP is in force when this returns. One that has ended already
+    /// gets none, which is no error.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let ended = self.running.lock();
         if ended.is_none() {
-            kill(self.running.pid, signal).with_context(|| format!("sending {signal} to {}", self.name))?;
+            signals::send(self.running.pid, signal).with_context(|| self.name.clone())?;
         }
         Ok(())
     }

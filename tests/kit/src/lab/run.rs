@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -20,7 +20,7 @@ use super::{netns, tools};
 const PREFIX: &str = "plb";
 
 /// How long killed processes may take to be gone.
-const KILL_WITHIN: Duration = Duration::from_secs(2);
+const KILL_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunId {
@@ -111,18 +111,22 @@ pub(super) fn sweep() {
 /// Kills what runs inside, then removes the name. The kernel frees the namespace and
 /// its links when the last socket in it is closed.
 fn remove_netns(name: &str) {
-    kill_all_in(name);
+    // What cannot be killed keeps its namespace; there is nobody left to be told.
+    let _ = kill_all_in(name);
     // Another sweep may have been quicker.
     let _ = tools::run("ip", &["netns", "del", name], "");
 }
 
 /// Kills every process in a namespace, and waits until they are gone.
-pub(super) fn kill_all_in(name: &str) {
+pub(super) fn kill_all_in(name: &str) -> Result<()> {
     let started = Instant::now();
     loop {
         let pids = pids_in(name);
-        if pids.is_empty() || started.elapsed() > KILL_WITHIN {
-            break;
+        if pids.is_empty() {
+            return Ok(());
+        }
+        if started.elapsed() > KILL_WITHIN {
+            bail!("processes {pids:?} in {name} are still there {KILL_WITHIN:?} after SIGKILL");
         }
         for pid in pids {
             let _ = kill(pid, Signal::SIGKILL);

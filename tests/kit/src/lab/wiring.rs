@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use purelb_wire::MacAddr;
 
 use super::netns::Netns;
 use super::plan::{
@@ -34,14 +35,17 @@ pub(super) fn make_root(root: &Netns, plan: &Plan, host_namespaces: &[String]) -
     // The bridges only carry frames: without IPv6 of their own they never say a word.
     root.sysctls(&[("ipv6/conf/all/disable_ipv6", "1"), ("ipv6/conf/default/disable_ipv6", "1")])?;
     let mut lines = vec!["link set lo up".to_owned()];
-    for segment in &plan.segments {
+    for (number, segment) in plan.segments.iter().enumerate() {
         let bridge = &segment.bridge;
+        let mac = bridge_mac(number);
         // Promiscuous: the observer sees unicast between ports. No snooping: whether a
         // group was joined must not decide whether neighbour discovery works.
-        lines.push(format!("link add {bridge} type bridge stp_state 0 mcast_snooping 0"));
+        lines.push(format!("link add {bridge} address {mac} type bridge stp_state 0 mcast_snooping 0"));
         lines.push(format!("link set {bridge} promisc on up"));
     }
-    lines.push(format!("link add {MANAGEMENT_BRIDGE} type bridge stp_state 0 mcast_snooping 0"));
+    let mac = bridge_mac(plan.segments.len());
+    lines
+        .push(format!("link add {MANAGEMENT_BRIDGE} address {mac} type bridge stp_state 0 mcast_snooping 0"));
     lines.push(format!("link set {MANAGEMENT_BRIDGE} up"));
     for address in [API_ADDRESS, TOOLS_ADDRESS] {
         lines.push(format!("addr add {address}/{} dev {MANAGEMENT_BRIDGE}", MANAGEMENT.prefix_len()));
@@ -50,6 +54,14 @@ pub(super) fn make_root(root: &Netns, plan: &Plan, host_namespaces: &[String]) -
         lines.push(format!("netns set {name} {id}"));
     }
     root.ip(&lines)
+}
+
+/// A bridge without an address of its own takes the lowest one of its ports, and another
+/// when that port goes: then a node's death would leave every other node with a stale
+/// neighbour entry for the API server, and no way to it until the entry is found wrong.
+fn bridge_mac(number: usize) -> MacAddr {
+    let [.., high, low] = number.to_be_bytes();
+    MacAddr([2, b'p', 0xff, 0, high, low])
 }
 
 /// Settings of a host's namespace that its links take over when they are made.

@@ -26,6 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 
 use crate::controlplane::LabCa;
+use store::Unavailable;
 pub use store::{Address, Store};
 
 type Filters = std::collections::HashMap<String, String>;
@@ -130,6 +131,17 @@ fn refuse(code: StatusCode, detail: &str) -> Response {
 }
 
 impl Shared {
+    /// The same for what changes something.
+    fn enter_to_write(&self, headers: &HeaderMap) -> Result<MutexGuard<'_, Store>, Box<Response>> {
+        let mut store = self.enter(headers)?;
+        if store.read_only {
+            store.refused += 1;
+            let why = "You do not have permission to perform this action.";
+            return Err(Box::new(refuse(StatusCode::FORBIDDEN, why)));
+        }
+        Ok(store)
+    }
+
     fn enter(&self, headers: &HeaderMap) -> Result<MutexGuard<'_, Store>, Box<Response>> {
         let given = headers.get("Authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
         if given != format!("Token {}", self.token) {
@@ -181,7 +193,7 @@ async fn create_address(
     headers: HeaderMap,
     axum::Json(body): axum::Json<Value>,
 ) -> Response {
-    match s.enter(&headers) {
+    match s.enter_to_write(&headers) {
         Err(refused) => *refused,
         Ok(mut store) => match store.create(&body) {
             Ok(made) => (StatusCode::CREATED, axum::Json(made)).into_response(),
@@ -196,7 +208,7 @@ async fn change_address(
     Path(id): Path<u64>,
     axum::Json(body): axum::Json<Value>,
 ) -> Response {
-    match s.enter(&headers) {
+    match s.enter_to_write(&headers) {
         Err(refused) => *refused,
         Ok(mut store) => match store.change(id, &body) {
             Some(now) => axum::Json(now).into_response(),
@@ -206,7 +218,7 @@ async fn change_address(
 }
 
 async fn delete_address(State(s): State<Shared>, headers: HeaderMap, Path(id): Path<u64>) -> Response {
-    match s.enter(&headers) {
+    match s.enter_to_write(&headers) {
         Err(refused) => *refused,
         Ok(mut store) => match store.delete(id) {
             true => StatusCode::NO_CONTENT.into_response(),
@@ -221,11 +233,16 @@ async fn take_available(
     Path((kind, id)): Path<(String, u64)>,
     axum::Json(body): axum::Json<Value>,
 ) -> Response {
-    match s.enter(&headers) {
+    match s.enter_to_write(&headers) {
         Err(refused) => *refused,
         Ok(mut store) => match store.take_available(&kind, id, &body) {
             Ok(made) => (StatusCode::CREATED, axum::Json(made)).into_response(),
-            Err(why) => refuse(StatusCode::CONFLICT, &why),
+            Err(Unavailable::NotFound) => refuse(StatusCode::NOT_FOUND, "Not found."),
+            Err(Unavailable::Full) => refuse(
+                StatusCode::CONFLICT,
+                "An insufficient number of IP addresses are available within the parent (0 available, 1 requested)",
+            ),
+            Err(Unavailable::Invalid(why)) => refuse(StatusCode::BAD_REQUEST, &why),
         },
     }
 }

@@ -37,6 +37,17 @@ pub struct Store {
     parents: Vec<Parent>,
     /// So many requests are answered 503 first.
     pub failures: u32,
+    /// The token may look, and change nothing.
+    pub read_only: bool,
+    /// How many requests were refused for that.
+    pub refused: u32,
+}
+
+/// Why no address was made out of a prefix or range.
+pub(super) enum Unavailable {
+    NotFound,
+    Full,
+    Invalid(String),
 }
 
 impl Store {
@@ -80,6 +91,15 @@ impl Store {
         self
     }
 
+    /// The same, in use by somebody.
+    pub fn with_user(mut self, net: &str, tenant: &str, description: &str) -> Self {
+        self = self.with_address(net, tenant, "active");
+        if let Some(address) = self.addresses.last_mut() {
+            description.clone_into(&mut address.description);
+        }
+        self
+    }
+
     pub fn all(&self) -> &[Address] {
         &self.addresses
     }
@@ -90,6 +110,7 @@ impl Store {
             get("tenant").is_none_or(|t| *t == a.tenant)
                 && get("status").is_none_or(|s| *s == a.status)
                 && get("description").is_none_or(|d| *d == a.description)
+                && get("description__isw").is_none_or(|d| begins_with(&a.description, d))
                 && get("family").is_none_or(|f| (f == "4") == a.ip.is_ipv4())
                 && get("address").is_none_or(|t| *t == a.ip.to_string())
         };
@@ -153,16 +174,22 @@ impl Store {
         self.addresses.len() < before
     }
 
-    pub(super) fn take_available(&mut self, kind: &str, id: u64, body: &Value) -> Result<Value, String> {
-        let parent = self.parents.iter().find(|p| p.kind == kind && p.id == id).ok_or("Not found.")?.clone();
+    pub(super) fn take_available(&mut self, kind: &str, id: u64, body: &Value) -> Result<Value, Unavailable> {
+        let parent = self.parents.iter().find(|p| p.kind == kind && p.id == id);
+        let parent = parent.ok_or(Unavailable::NotFound)?.clone();
         let taken: Vec<IpAddr> = self.addresses.iter().map(|a| a.ip).collect();
         let mut inside = parent.net.hosts().filter(|ip| (parent.span.0..=parent.span.1).contains(ip));
         let free = inside.find(|ip| !taken.contains(ip));
-        let ip = free.ok_or("An insufficient number of IP addresses are available (0 available)")?;
+        let ip = free.ok_or(Unavailable::Full)?;
         let mut body = body.clone();
         body["address"] = json!(format!("{ip}/{}", parent.net.prefix_len()));
-        self.create(&body)
+        self.create(&body).map_err(Unavailable::Invalid)
     }
+}
+
+/// NetBox's lookup `isw`: whatever the case.
+fn begins_with(text: &str, start: &str) -> bool {
+    text.to_lowercase().starts_with(&start.to_lowercase())
 }
 
 fn show(a: &Address) -> Value {

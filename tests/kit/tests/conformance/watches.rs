@@ -133,7 +133,8 @@ async fn a_watch_ends_at_its_timeout(ctx: Ctx) -> Result<()> {
     let mut watch = ctx.watch(&ctx.leases(), "&timeoutSeconds=1").await?;
     ensure!(watch.next().await?.is_none());
     let took = began.elapsed();
-    ensure!((Duration::from_millis(900)..Duration::from_secs(4)).contains(&took), "{took:?}");
+    // Without it a watch lasts for minutes; a busy machine may be seconds late.
+    ensure!((Duration::from_millis(900)..Duration::from_secs(30)).contains(&took), "{took:?}");
     Ok(())
 }
 
