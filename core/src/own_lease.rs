@@ -74,6 +74,9 @@ pub struct OwnLease {
     /// We were fenced then: others may have acted since, so that only a write sent
     /// later tells by its return that we know of it.
     fenced: Option<Mono>,
+    /// It was deleted while it listed addresses: whoever saw that waits for us for as long
+    /// as it would have lasted, unless a later word says that we have none.
+    owes_word: bool,
 }
 
 impl OwnLease {
@@ -94,6 +97,7 @@ impl OwnLease {
             relisted: false,
             looked: None,
             fenced: None,
+            owes_word: false,
         }
     }
 
@@ -155,6 +159,7 @@ impl OwnLease {
     }
 
     fn deleted(&mut self) -> Outcome {
+        self.owes_word |= self.lists_addresses();
         self.hold = Hold::Unowned;
         self.written = None;
         self.next = Mono::ZERO;
@@ -235,6 +240,7 @@ impl OwnLease {
                 // decides what stands in the Lease and what the watch will show.
                 if content.is_some() {
                     self.written = content;
+                    self.owes_word = false;
                     self.next = if self.hurried { now } else { sent + self.timers.renew_every() };
                     self.backing_off = false;
                     self.await_echo(renewal, sent);
@@ -339,6 +345,16 @@ impl OwnLease {
     pub fn confirmed(&self) -> Option<&LeaseFacts> {
         let ours = self.echoed() && self.looked >= self.fenced;
         self.seen.as_ref().filter(|s| ours && s.instance.as_ref() == Some(&self.instance))
+    }
+
+    /// Our Lease, as far as we know, names addresses as ours.
+    pub fn lists_addresses(&self) -> bool {
+        self.is_ours() && self.written.as_ref().is_some_and(|w| !w.announced.is_empty())
+    }
+
+    /// Somebody may wait for us because of what our Lease said when it was deleted.
+    pub fn owes_word(&self) -> bool {
+        self.owes_word
     }
 
     pub fn is_ours(&self) -> bool {

@@ -212,10 +212,11 @@ impl Engine {
             && self.stop.as_ref().is_none_or(Stop::still_renews)
     }
 
-    /// Our Node is gone and so are our addresses, but the Lease still lists some: whoever
-    /// reads that waits for us until it runs out.
+    /// Our Node is gone and so are our addresses, but the Lease lists some, or did when it was
+    /// collected with the Node: whoever read that waits for us until it runs out.
     fn has_let_go(&self) -> bool {
-        self.lists_addresses() && self.kernel.ours().all(|a| self.is_remote(a))
+        let awaited = self.lease.lists_addresses() || self.lease.owes_word();
+        awaited && self.kernel.ours().all(|a| self.is_remote(a))
     }
 
     pub(super) fn write_lease(&mut self, now: Mono) {
@@ -243,7 +244,7 @@ impl Engine {
             rank: self.rank.get(),
             announced: self.announced_now(),
             declined: self.declined.clone(),
-            node_uid: self.nodes.get(&self.config.node).map(|n| n.uid.clone()).unwrap_or_default(),
+            node_uid: self.node_uid.clone(),
         }
     }
 

@@ -113,6 +113,8 @@ pub struct Engine {
     doubtful: BTreeSet<NodeName>,
     sight: Sight,
     orphans: BTreeMap<NodeName, Mono>,
+    /// Of our Node, or of the one that was: a Lease that names it is collected with it.
+    node_uid: String,
     awaiting: Awaiting,
     links_dirty: bool,
     /// What remote addresses would take from the node if it had an address there.
@@ -192,6 +194,7 @@ impl Engine {
             doubtful: BTreeSet::new(),
             sight: Sight::new(config.timers),
             orphans: BTreeMap::new(),
+            node_uid: String::new(),
             awaiting: Awaiting::default(),
             links_dirty: false,
             prefixes: Prefixes::default(),
@@ -400,6 +403,9 @@ impl Engine {
                 self.nodes.remove(&name);
                 self.members_dirty.insert(name);
             }
+        }
+        if let Some(own) = self.nodes.get(&me) {
+            self.node_uid.clone_from(&own.uid);
         }
         if self.nodes.get(&me) != own_before.as_ref() || self.unsynced.contains(&Source::NodeAgents) {
             self.reconfigure(now);

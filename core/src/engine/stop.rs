@@ -166,7 +166,9 @@ impl Engine {
             // A dump ends this phase, see `kernel_was_dumped`. None came: what we know of
             // the kernel decides.
             Phase::Confirming { until, .. } if now >= until => self.begin_telling(now),
-            Phase::Telling { until } if now >= until || !self.lists_addresses() => self.begin_deleting(now),
+            Phase::Telling { until } if now >= until || !self.lease.lists_addresses() => {
+                self.begin_deleting(now)
+            }
             Phase::Pausing { until, give_up } if now >= until => {
                 let until = (now + CLOSING).min(give_up);
                 Phase::Withdrawing { until, asked: BTreeSet::new(), give_up }
@@ -220,11 +222,6 @@ impl Engine {
         }
     }
 
-    /// Our Lease, as far as we know, names addresses as ours.
-    pub(super) fn lists_addresses(&self) -> bool {
-        self.lease.is_ours() && self.lease.written().is_some_and(|w| !w.announced.is_empty())
-    }
-
     /// What others may not have while it is here: not on the interface of remote pools,
     /// which every node has.
     fn contested_leftovers(&self) -> Vec<IpNet> {
@@ -242,7 +239,7 @@ impl Engine {
             self.out.push(Effect::Exit);
             return Phase::Over;
         }
-        if self.lists_addresses() {
+        if self.lease.lists_addresses() {
             return Phase::Telling { until: now + CLOSING };
         }
         self.begin_deleting(now)

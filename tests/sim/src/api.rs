@@ -75,7 +75,12 @@ impl World {
         self.serial += 1;
         let version = self.serial;
         let object = LeaseObject { facts: facts.clone(), applied: self.now, duration, node_uid, version };
+        let owner = object.node_uid.clone();
+        let orphaned = !owner.is_empty() && self.api.nodes.get(&name).is_none_or(|n| n.uid != owner);
         self.api.leases.insert(name, object);
+        if orphaned {
+            self.plan_collection(node, owner);
+        }
         self.log(|_| {
             format!(
                 "api: Lease {} announced {:?} subnets {:?} draining {:?}",

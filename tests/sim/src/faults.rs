@@ -256,9 +256,8 @@ impl World {
                 if self.api.nodes.remove(&name).is_some() {
                     self.publish(Source::Nodes, &Input::Nodes(Update::Gone(name)));
                     self.objects_changed(None);
-                    let collect = self.rng.range(100 * MS, 2 * SEC);
                     let uid = self.nodes[node].uid.clone();
-                    self.plan(collect, What::CollectLease(node, uid));
+                    self.plan_collection(node, uid);
                     let back = self.rng.range(3 * SEC, 25 * SEC);
                     self.plan(back, What::NodeCreated(node));
                 }
@@ -283,6 +282,13 @@ impl World {
             What::Vouch(_) => {}
             other => unreachable!("{other:?} does nothing to the objects"),
         }
+    }
+
+    /// A Lease whose Node is gone is collected: at once, before its holder knows, or later.
+    pub fn plan_collection(&mut self, node: usize, uid: String) {
+        let at_most = if self.rng.percent(50) { 20 * MS } else { 2 * SEC };
+        let collect = self.rng.range(MS, at_most);
+        self.plan(collect, What::CollectLease(node, uid));
     }
 
     /// Somebody with the right to write Leases does so.

@@ -223,6 +223,33 @@ fn our_own_node_deleted_the_lease_takes_its_word_back() {
     assert_eq!(writes, 0, "and no further word: a Node that is gone has no Lease");
 }
 
+/// Garbage collection may be faster than the watch that tells us of our Node.
+#[test]
+fn a_lease_collected_with_our_node_is_written_once_more_to_say_that_we_let_go() {
+    let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
+    world.ms(100);
+    assert_eq!(world.lease.as_ref().unwrap().announced.len(), 1);
+    let before = world.log.len();
+    world.lease = None;
+    // The Lease's deletion is seen first, then the Node's; both before anything is answered.
+    world.api = None;
+    world.feed(Input::Leases(Update::Gone(node("me"))));
+    world.feed(Input::Nodes(Update::Gone(node("me"))));
+    assert!(!world.holds("192.168.1.100"));
+    world.api = Some(Ok(()));
+    world.ms(3_000);
+    let last = world.lease.as_ref().expect("a last word");
+    assert!(last.announced.is_empty(), "so that nobody waits for us");
+    assert_eq!(last.node_uid, "uid-me", "and it is collected in its turn");
+    world.lease = None;
+    world.feed(Input::Leases(Update::Gone(node("me"))));
+    let after = world.log.len();
+    world.ms(20_000);
+    let writes = |log: &[Effect]| log.iter().filter(|e| matches!(e, Effect::WriteLease(_))).count();
+    assert!(writes(&world.log[before..after]) >= 1);
+    assert_eq!(writes(&world.log[after..]), 0, "one word, not one after the other");
+}
+
 #[test]
 fn a_stop_says_that_it_let_go_before_the_lease_goes() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
