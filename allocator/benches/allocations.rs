@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt};
 use purelb_allocator::Allocator;
-use purelb_allocator::config::Settings;
-use purelb_allocator::patch;
+use purelb_allocator::kube::patches;
+use purelb_allocator::settings::Settings;
 use purelb_api::ServiceGroup;
 use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures};
 use serde_json::json;
@@ -82,7 +82,7 @@ async fn three_writes(client: &Client, namespace: &str) -> Result<Duration> {
                 let body = Patch::Merge(json!({ "status": status }));
                 let service = api.patch_status(&name, &PatchParams::default(), &body).await?;
                 let message = format!("Assigned {ip} from ServiceGroup default");
-                let event = patch::event(&service, format!("{name}.1"), "AddressAssigned", false, &message, now);
+                let event = patches::event(&service, format!("{name}.1"), "AddressAssigned", false, &message, now);
                 events.create(&PostParams::default(), &event).await.map(drop)
             }
         })

@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::config::Settings;
+use crate::settings::Settings;
 
 /// One look at the Lease, and taking it, is waited for no longer.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);

@@ -2,38 +2,33 @@
 //!
 //! Every decision is made in `purelb_core::allocation`; this crate watches, writes and
 //! retries. Replicas elect a leader over a Lease (`leader`); only the leader allocates
-//! (`reign`), and it starts from what the Services themselves say. There is no other
+//! (`controller`), and it starts from what the Services themselves say. There is no other
 //! memory, so a restart forgets nothing.
 
-pub mod asked;
 pub mod clock;
-pub mod config;
-pub mod control;
-mod groups;
-pub mod http;
+mod controller;
+mod daemons;
+pub mod http_server;
+pub mod kube;
 pub mod leader;
 pub mod metrics;
-pub mod patch;
-mod pause;
 pub mod providers;
-pub mod read;
-mod reign;
-mod steward;
-mod writer;
+mod service_groups;
+pub mod settings;
 
-use kube::Client;
+use ::kube::Client;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use config::Settings;
-use http::Health;
+use controller::{AllocationController, Ending, Means};
+use daemons::DaemonManager;
+use http_server::Health;
 use leader::Candidate;
 use metrics::Metrics;
-use reign::{Ending, Means, Reign};
-use steward::Steward;
+use settings::Settings;
 
 /// The probes hear of us at least this often while we stand aside.
 const ASIDE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -41,7 +36,7 @@ const ASIDE: std::time::Duration = std::time::Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum RunError {
     #[error(transparent)]
-    Settings(#[from] config::SettingsError),
+    Settings(#[from] settings::SettingsError),
     #[error("--namespace: {0}")]
     Namespace(#[from] purelb_core::IdError),
     #[error("cannot serve metrics on {address}: {source}")]
@@ -75,9 +70,9 @@ impl Allocator {
         settings.check()?;
         let netbox = settings.netbox()?;
         let (metrics, health) = (Metrics::new(), Health::default());
-        let client = asked::counted(client, metrics.clone());
+        let client = kube::client::counted(client, metrics.clone());
         let address = settings.metrics_address;
-        let served = http::serve(address, metrics.clone(), health.clone(), stop.clone()).await;
+        let served = http_server::serve(address, metrics.clone(), health.clone(), stop.clone()).await;
         let address = served.map_err(|source| RunError::Metrics { address, source })?;
         Ok(Self { metrics, health, address, settings, netbox, client })
     }
@@ -115,13 +110,14 @@ impl Allocator {
                 metrics: self.metrics.clone(),
                 health: self.health.clone(),
             };
-            let (unannounced, asks) = mpsc::channel(steward::ASKS);
-            let steward = Steward::new(self.client.clone(), &self.settings, term.guard.clone());
-            let reign = Reign::new(&self.settings, means, &term, candidate.identity(), unannounced)?;
+            let (unannounced, asks) = mpsc::channel(daemons::ASKS);
+            let manager = DaemonManager::new(self.client.clone(), &self.settings, term.guard.clone());
+            let controller =
+                AllocationController::new(&self.settings, means, &term, candidate.identity(), unannounced)?;
             let ending = tokio::select! {
-                ending = Box::pin(reign.run(stop.clone())) => Some(ending),
+                ending = Box::pin(controller.run(stop.clone())) => Some(ending),
                 () = candidate.keep(&mut term) => None,
-                () = Box::pin(steward.run(asks)) => None,
+                () = Box::pin(manager.run(asks)) => None,
             };
             term.guard.end();
             match ending {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use purelb_core::Family as IpFamily;
-use purelb_core::allocation::Tally;
+use purelb_core::allocation::AllocationTally;
 use purelb_core::pools::GroupStats;
 
 /// Why a request to the API server failed.
@@ -161,7 +161,7 @@ impl Metrics {
     }
 
     /// A decision that was carried out.
-    pub fn count(&self, tally: &Tally) {
+    pub fn count(&self, tally: &AllocationTally) {
         let inner = &self.0;
         let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = tally.refused {
@@ -313,10 +313,23 @@ mod tests {
         stats.v6.size = 1 << 64;
         metrics.pools(&[("default".into(), stats)]);
         let group = Some(GroupName::of("purelb-system", "default").unwrap());
-        metrics.count(&Tally { group: group.clone(), refused: Some("exhausted"), ..Tally::default() });
-        metrics.count(&Tally { group, multi_pool: true, partial: true, ..Tally::default() });
+        metrics.count(&AllocationTally {
+            group: group.clone(),
+            refused: Some("exhausted"),
+            ..AllocationTally::default()
+        });
+        metrics.count(&AllocationTally {
+            group,
+            multi_pool: true,
+            partial: true,
+            ..AllocationTally::default()
+        });
         let nobody = Some(GroupName::of("purelb-system", "made-up").unwrap());
-        metrics.count(&Tally { group: nobody, refused: Some("no_such_group"), ..Tally::default() });
+        metrics.count(&AllocationTally {
+            group: nobody,
+            refused: Some("no_such_group"),
+            ..AllocationTally::default()
+        });
         metrics.status_write(true);
         metrics.rpc("/s", "Allocate", "OK");
         let text = metrics.text();

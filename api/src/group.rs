@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use purelb_core::facts::{ConfigProblem, GroupFacts, PoolType, RangeFacts};
-use purelb_core::pools::{Aggregation, Group, GroupName, PoolText, Range, RangeError, Rules};
+use purelb_core::pools::{Aggregation, Group, GroupName, PoolText, Range, RangeError, RangeRules};
 use purelb_core::{Family, ObjectKey, Vip};
 
 use crate::servicegroup::{AddressPool, ExternalSource, NetboxSource, PoolSet, SecretKey, ServiceGroup};
@@ -102,7 +102,7 @@ fn range_facts(range: &Range) -> RangeFacts {
 struct Check<'a> {
     key: &'a ObjectKey,
     created: i64,
-    rules: &'a Rules,
+    rules: &'a RangeRules,
 }
 
 impl Check<'_> {
@@ -117,7 +117,7 @@ impl Check<'_> {
 
 /// Reads a group, or says what is wrong with it. `rules`: which addresses are never
 /// given; a range with none left is refused.
-pub fn parse(object: &ServiceGroup, rules: &Rules) -> Result<GroupConfig, ConfigProblem> {
+pub fn parse(object: &ServiceGroup, rules: &RangeRules) -> Result<GroupConfig, ConfigProblem> {
     let key = object_key(object);
     let created = object.creation_timestamp().map_or(0, |t| t.0.as_second());
     let check = Check { key: &key, created, rules };

@@ -25,7 +25,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt;
 use purelb_core::facts::{LeaseFacts, Rank};
-use purelb_core::io::LeaseContent;
+use purelb_core::messages::LeaseContent;
 use purelb_core::pools::Span;
 use purelb_core::{InstanceId, NodeName, Vip};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use purelb_core::NodeName;
-use purelb_core::facts::{Impairment, NodeFacts};
+use purelb_core::facts::{NodeFacts, NodeImpairment};
 
 use crate::names;
 
@@ -22,15 +22,15 @@ pub fn facts(node: &Node) -> Option<NodeFacts> {
 }
 
 /// A condition that is not there says nothing: a Node may be new.
-fn impaired(node: &Node) -> Option<Impairment> {
+fn impaired(node: &Node) -> Option<NodeImpairment> {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
     let says = |kind: &str, of: &dyn Fn(&str) -> bool| {
         conditions.is_some_and(|all| all.iter().any(|c| c.type_ == kind && of(&c.status)))
     };
     if says("Ready", &|status| status != "True") {
-        return Some(Impairment::NotReady);
+        return Some(NodeImpairment::NotReady);
     }
-    says("NetworkUnavailable", &|status| status == "True").then_some(Impairment::NetworkUnavailable)
+    says("NetworkUnavailable", &|status| status == "True").then_some(NodeImpairment::NetworkUnavailable)
 }
 
 #[cfg(test)]
@@ -69,11 +69,11 @@ mod tests {
         let is = |kind: &str, status: &str| json!([{"type": "MemoryPressure", "status": "True"}, {"type": kind, "status": status}]);
         for (kind, status, impaired) in [
             ("Ready", "True", None),
-            ("Ready", "False", Some(Impairment::NotReady)),
-            ("Ready", "Unknown", Some(Impairment::NotReady)),
+            ("Ready", "False", Some(NodeImpairment::NotReady)),
+            ("Ready", "Unknown", Some(NodeImpairment::NotReady)),
             ("NetworkUnavailable", "False", None),
             ("NetworkUnavailable", "Unknown", None),
-            ("NetworkUnavailable", "True", Some(Impairment::NetworkUnavailable)),
+            ("NetworkUnavailable", "True", Some(NodeImpairment::NetworkUnavailable)),
         ] {
             assert_eq!(read(json!({}), is(kind, status)).impaired, impaired, "{kind} {status}");
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use purelb_core::facts::{ServiceFacts, Slot};
+use purelb_core::facts::{AnnouncingSlot, ServiceFacts};
 use purelb_core::{Family, ObjectKey, Vip};
 
 use crate::{names, slots};
@@ -71,7 +71,7 @@ pub fn addresses(service: &Service) -> impl Iterator<Item = Vip> + '_ {
     entries.filter_map(|i| i.ip.as_deref()?.parse().ok())
 }
 
-fn announcing(annotations: &BTreeMap<String, String>) -> BTreeMap<Vip, Slot> {
+fn announcing(annotations: &BTreeMap<String, String>) -> BTreeMap<Vip, AnnouncingSlot> {
     let of = |family| annotations.get(names::announcing(family)).map(|t| slots::decode(t, family));
     [Family::V4, Family::V6].into_iter().filter_map(of).flatten().collect()
 }

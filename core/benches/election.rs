@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use purelb_core::election::{Candidacy, Election, Ranked, Restriction, score};
+use purelb_core::election::{Candidacy, Election, RankedCandidate, Restriction, score};
 use purelb_core::facts::Rank;
 use purelb_core::{NodeName, Vip};
 
@@ -154,7 +154,7 @@ fn measure(cluster: &Cluster) -> Measured {
     let mut election = cluster.elected();
     for (vip, winner) in &agreed {
         assert_eq!(election.winner(*vip).map(NodeName::as_str), *winner, "standing, {vip}");
-        let ours: Option<Ranked> = election.elect(*vip);
+        let ours: Option<RankedCandidate> = election.elect(*vip);
         assert_eq!(ours.as_ref().map(|r| r.node.as_str()), *winner, "from nothing, {vip}");
     }
 

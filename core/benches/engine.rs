@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use purelb_core::config::EngineConfig;
 use purelb_core::election::score;
 use purelb_core::facts::*;
-use purelb_core::io::*;
+use purelb_core::messages::*;
 use purelb_core::{Engine, Family, IfIndex, IfName, InstanceId, Mono, NodeName, ObjectKey, Vip};
 
 const SUBNET: &str = "10.0.0.0/16";
@@ -98,17 +98,17 @@ fn started(nodes: usize) -> (Engine, Mono) {
     let ranges = vec![RangeFacts::whole(SUBNET.parse().expect("a prefix"), None)];
     let group = GroupFacts::of_ranges("default", PoolType::Local, ranges);
     let inputs = [
-        Input::Groups(Update::All(vec![group])),
-        Input::Endpoints(Update::All(vec![])),
-        Input::Agents(Update::All(vec![agent])),
-        Input::Nodes(Update::All((0..nodes).map(facts).collect())),
+        Input::Groups(FactsUpdate::All(vec![group])),
+        Input::Endpoints(FactsUpdate::All(vec![])),
+        Input::Agents(FactsUpdate::All(vec![agent])),
+        Input::Nodes(FactsUpdate::All((0..nodes).map(facts).collect())),
         Input::Kernel(dump),
-        Input::Leases(Update::All((1..nodes).map(|n| lease(n, 0, false)).collect())),
+        Input::Leases(FactsUpdate::All((1..nodes).map(|n| lease(n, 0, false)).collect())),
     ];
     for input in inputs {
         for effect in engine.step(now, input) {
             if let Effect::WriteLease(write) = effect {
-                let result = Ok(Renewed { renewal: "own".to_owned() });
+                let result = Ok(LeaseRenewal { renewal: "own".to_owned() });
                 engine.step(now, Input::LeaseWritten { seq: write.seq, sent_at: now, result });
             }
         }
@@ -169,7 +169,7 @@ fn size(nodes: usize, vips: usize) {
     let (mut engine, now) = started(nodes);
     let services: Vec<ServiceFacts> = (0..vips).map(service).collect();
     let anew = timed(|| {
-        black_box(engine.step(now, Input::Services(Update::All(services))));
+        black_box(engine.step(now, Input::Services(FactsUpdate::All(services))));
     });
     let by_hand = plain(nodes, vips);
     row("all decided from nothing, addresses planned", anew, Some(by_hand));
@@ -187,12 +187,12 @@ fn size(nodes: usize, vips: usize) {
     };
     let again = step(&mut |_| Input::Command(Command::Resync));
     row("all planned again, nothing changed", again, Some(by_hand));
-    let changed = step(&mut |r| Input::Leases(Update::Set(lease(nodes - 1, r, r % 2 == 0))));
+    let changed = step(&mut |r| Input::Leases(FactsUpdate::Set(lease(nodes - 1, r, r % 2 == 0))));
     row("one Lease changes: a node drains, or comes back", changed, Some(by_hand));
-    let renewed = step(&mut |r| Input::Leases(Update::Set(lease(nodes / 2, r, false))));
+    let renewed = step(&mut |r| Input::Leases(FactsUpdate::Set(lease(nodes / 2, r, false))));
     row("one Lease is renewed, nothing else", renewed, None);
     let created = step(&mut |r| {
-        Input::Services(Update::Set(ServiceFacts { prefer_endpoints: r % 2 == 0, ..service(vips / 2) }))
+        Input::Services(FactsUpdate::Set(ServiceFacts { prefer_endpoints: r % 2 == 0, ..service(vips / 2) }))
     });
     row("one Service changes", created, None);
 }

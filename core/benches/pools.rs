@@ -14,7 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use purelb_core::pools::{
-    Claim, Families, Group, GroupName, Pick, PoolText, Pools, Range, Request, Rules, Terms,
+    AddressClaim, AddressPools, AddressRequest, Families, Group, GroupName, PoolText, Range, RangePick,
+    RangeRules, SharingTerms,
 };
 use purelb_core::{Family, ObjectKey, Vip};
 
@@ -48,7 +49,7 @@ fn step(ip: IpAddr, by: u32) -> IpAddr {
 }
 
 struct Bench {
-    pools: Pools,
+    pools: AddressPools,
     plain: Plain,
     group: GroupName,
     family: Family,
@@ -61,10 +62,11 @@ impl Bench {
         let group = GroupName::of("purelb-system", "default").expect("a valid name");
         let family = Family::of(cidr.parse::<ipnet::IpNet>().expect("a valid CIDR").addr());
         let text = PoolText { pool: cidr, subnet, aggregation: "default" };
-        let range = Range::parse("spec.local.pool", text, family, &Rules::default()).expect("a valid range");
+        let range =
+            Range::parse("spec.local.pool", text, family, &RangeRules::default()).expect("a valid range");
         let (first, last) = (range.span().first(), range.span().last());
         let mut bench = Self {
-            pools: Pools::new(),
+            pools: AddressPools::new(),
             plain: Plain { in_use: HashSet::new(), first, last },
             group: group.clone(),
             family,
@@ -81,19 +83,19 @@ impl Bench {
     }
 
     fn adopt(&mut self, service: &ObjectKey, ip: IpAddr) {
-        let claim = Claim { group: Some(self.group.clone()), terms: Terms::alone() };
+        let claim = AddressClaim { group: Some(self.group.clone()), terms: SharingTerms::alone() };
         self.pools.adopt(service, Vip::new(ip), claim);
     }
 
     fn allocate(&mut self) -> Option<Vip> {
-        let request = Request {
+        let request = AddressRequest {
             service: &self.newcomer,
             group: &self.group,
             families: Families::One(self.family),
             explicit: &[],
             leaves: &[],
-            terms: Terms::alone(),
-            pick: Pick::FirstFit,
+            terms: SharingTerms::alone(),
+            pick: RangePick::FirstFit,
         };
         let grant = self.pools.allocate(&request).ok()?;
         grant.addresses.first().map(|granted| granted.ip)

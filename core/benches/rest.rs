@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use purelb_core::config::EngineConfig;
 use purelb_core::facts::*;
-use purelb_core::io::*;
+use purelb_core::messages::*;
 use purelb_core::{Engine, Family, IfIndex, IfName, InstanceId, Mono, NodeName, ObjectKey, Vip};
 
 const NODES: usize = 1_000;
@@ -134,13 +134,14 @@ impl World {
         let subnet = if pool == PoolType::Local { SUBNET } else { REMOTE };
         let ranges = vec![RangeFacts::whole(subnet.parse().expect("a prefix"), None)];
         let group = GroupFacts::of_ranges("default", pool, ranges);
-        world.settle(Input::Groups(Update::All(vec![group])));
-        world.settle(Input::Endpoints(Update::All(vec![])));
-        world.settle(Input::Agents(Update::All(vec![agent])));
-        world.settle(Input::Nodes(Update::All((0..NODES).map(facts).collect())));
+        world.settle(Input::Groups(FactsUpdate::All(vec![group])));
+        world.settle(Input::Endpoints(FactsUpdate::All(vec![])));
+        world.settle(Input::Agents(FactsUpdate::All(vec![agent])));
+        world.settle(Input::Nodes(FactsUpdate::All((0..NODES).map(facts).collect())));
         world.settle(Input::Kernel(dump));
-        world.settle(Input::Leases(Update::All((1..NODES).map(|n| lease(n, 0, others_drain)).collect())));
-        world.settle(Input::Services(Update::All((0..VIPS).map(|n| service(pool, n)).collect())));
+        world
+            .settle(Input::Leases(FactsUpdate::All((1..NODES).map(|n| lease(n, 0, others_drain)).collect())));
+        world.settle(Input::Services(FactsUpdate::All((0..VIPS).map(|n| service(pool, n)).collect())));
         for _ in 0..4 {
             world.now += Duration::from_millis(500);
             world.settle(Input::Tick);
@@ -186,11 +187,11 @@ impl World {
             Effect::Apply { id, op } => {
                 match op {
                     // The monitor passes on what changed, and not that a lifetime did.
-                    Op::Put(spec) => {
+                    KernelChange::Put(spec) => {
                         let shown = address(spec.index, &spec.net.to_string(), true);
                         inputs.push(Input::AddressSet(shown));
                     }
-                    Op::Remove { index, net } => inputs.push(Input::AddressGone { index, net }),
+                    KernelChange::Remove { index, net } => inputs.push(Input::AddressGone { index, net }),
                     _ => {}
                 }
                 inputs.push(Input::Applied { id, result: Ok(()) });
@@ -199,7 +200,7 @@ impl World {
             Effect::WriteLease(write) => {
                 self.renewals += 1;
                 let renewal = format!("own-{}", self.renewals);
-                let result = Ok(Renewed { renewal: renewal.clone() });
+                let result = Ok(LeaseRenewal { renewal: renewal.clone() });
                 inputs.push(Input::LeaseWritten { seq: write.seq, sent_at: self.now, result });
                 self.own = LeaseFacts {
                     instance: Some(write.content.instance),
@@ -209,7 +210,7 @@ impl World {
                     announced: Some(write.content.announced.iter().copied().collect()),
                     ..lease(0, 0, false)
                 };
-                inputs.push(Input::Leases(Update::Set(self.own.clone())));
+                inputs.push(Input::Leases(FactsUpdate::Set(self.own.clone())));
             }
             _ => {}
         }
@@ -250,24 +251,24 @@ fn size(pool: PoolType, others_drain: bool) {
     let mut world = World::new(pool, others_drain);
     let held = world.held();
     println!("{NODES} nodes x {VIPS} {pool:?} addresses, {VETHS} veths; {held} held and announced");
-    let first = world.median(|n, d| Input::Leases(Update::Set(lease(n, 1, d))));
+    let first = world.median(|n, d| Input::Leases(FactsUpdate::Set(lease(n, 1, d))));
     row("a peer's first renewal", first, "1 ms");
-    let renewed = world.median(|n, d| Input::Leases(Update::Set(lease(7, 100 + n as u64, d))));
+    let renewed = world.median(|n, d| Input::Leases(FactsUpdate::Set(lease(7, 100 + n as u64, d))));
     row("a peer's renewal that changes nothing", renewed, "100 us");
-    let event = world.median(|n, _| Input::Link(Update::Set(veth(3, n % 2 == 0))));
+    let event = world.median(|n, _| Input::Link(FactsUpdate::Set(veth(3, n % 2 == 0))));
     row("a pod's veth is up or down", event, "1 ms");
-    let comes = world.median(|n, _| Input::Link(Update::Set(veth(VETHS + n as u32, true))));
+    let comes = world.median(|n, _| Input::Link(FactsUpdate::Set(veth(VETHS + n as u32, true))));
     row("a pod's veth comes", comes, "1 ms");
     let given = world.median(|n, _| {
         Input::AddressSet(address(IfIndex(100 + VETHS + n as u32), &format!("10.244.1.{n}/32"), false))
     });
     row("it is given an address", given, "1 ms");
-    let goes = world.median(|n, _| Input::Link(Update::Gone(IfIndex(100 + VETHS + n as u32))));
+    let goes = world.median(|n, _| Input::Link(FactsUpdate::Gone(IfIndex(100 + VETHS + n as u32))));
     row("it goes", goes, "1 ms");
     let own = world.own.clone();
     let relist = world.median(|n, d| {
         let peers = (1..NODES).map(|p| lease(p, 1_000 + n as u64, d));
-        Input::Leases(Update::All(peers.chain([own.clone()]).collect()))
+        Input::Leases(FactsUpdate::All(peers.chain([own.clone()]).collect()))
     });
     row("a listing of all Leases", relist, "50 ms");
     world.now += Duration::from_millis(3_400);
@@ -280,7 +281,7 @@ fn size(pool: PoolType, others_drain: bool) {
     world.now += Duration::from_millis(3_400);
     row("the same while draining", world.settle(Input::Tick), "");
     let changed = world.median(|n, d| {
-        Input::Leases(Update::Set(LeaseFacts { subnets: BTreeSet::new(), ..lease(n, 5_000, d) }))
+        Input::Leases(FactsUpdate::Set(LeaseFacts { subnets: BTreeSet::new(), ..lease(n, 5_000, d) }))
     });
     row("a peer loses its subnet while draining", changed, "");
     world.settle(Input::Command(Command::Undrain));

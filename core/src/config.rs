@@ -36,7 +36,7 @@ fn shortest_duration(deadline: Duration) -> Duration {
 pub struct EngineConfig {
     pub node: NodeName,
     pub instance: InstanceId,
-    pub timers: Timers,
+    pub timers: LeaseTimers,
     pub fence: FencePolicy,
     pub handoff: HandoffTimes,
     /// How long a regained address, subnet or carrier must be stable (R8).
@@ -57,7 +57,7 @@ impl EngineConfig {
         Self {
             node,
             instance,
-            timers: Timers::default(),
+            timers: LeaseTimers::default(),
             fence: FencePolicy::Strict,
             handoff: HandoffTimes::default(),
             gain_delay: Duration::from_secs(2),
@@ -96,13 +96,13 @@ impl Default for HandoffTimes {
 
 /// The Lease's timers. `duration > renew_deadline > retry_period > 0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Timers {
+pub struct LeaseTimers {
     pub duration: Duration,
     pub renew_deadline: Duration,
     pub retry_period: Duration,
 }
 
-impl Default for Timers {
+impl Default for LeaseTimers {
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(10),
@@ -113,7 +113,7 @@ impl Default for Timers {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TimersError {
+pub enum LeaseTimersError {
     #[error("lease duration {0:?} is not a whole number of seconds, which is all a Lease can say")]
     NotWholeSeconds(Duration),
     #[error("lease duration {0:?} is longer than {LONGEST_LEASE:?}, the most that other nodes will count")]
@@ -137,28 +137,28 @@ pub enum TimersError {
     RenewedTooLate { deadline: Duration, duration: Duration },
 }
 
-impl Timers {
-    pub fn checked(self) -> Result<Self, TimersError> {
+impl LeaseTimers {
+    pub fn checked(self) -> Result<Self, LeaseTimersError> {
         let Self { duration, renew_deadline: deadline, retry_period: retry } = self;
         if duration.subsec_nanos() != 0 {
-            return Err(TimersError::NotWholeSeconds(duration));
+            return Err(LeaseTimersError::NotWholeSeconds(duration));
         }
         if duration > LONGEST_LEASE {
-            return Err(TimersError::TooLong(duration));
+            return Err(LeaseTimersError::TooLong(duration));
         }
         if retry.is_zero() {
-            return Err(TimersError::NoRetry);
+            return Err(LeaseTimersError::NoRetry);
         }
         if deadline <= retry {
-            return Err(TimersError::DeadlineTooShort { deadline, retry });
+            return Err(LeaseTimersError::DeadlineTooShort { deadline, retry });
         }
         if duration < deadline + kernel_lateness(deadline) {
-            return Err(TimersError::NoMargin { duration, deadline });
+            return Err(LeaseTimersError::NoMargin { duration, deadline });
         }
         // Kernel lifetimes are floored to whole seconds: less room than this and a
         // healthy node's addresses would blink between two renewals.
         if deadline < self.renew_every() + Duration::from_secs(1) {
-            return Err(TimersError::RenewedTooLate { deadline, duration });
+            return Err(LeaseTimersError::RenewedTooLate { deadline, duration });
         }
         Ok(self)
     }
@@ -179,8 +179,8 @@ impl Timers {
 mod tests {
     use super::*;
 
-    fn timers(duration: u64, deadline: u64, retry: u64) -> Timers {
-        Timers {
+    fn timers(duration: u64, deadline: u64, retry: u64) -> LeaseTimers {
+        LeaseTimers {
             duration: Duration::from_secs(duration),
             renew_deadline: Duration::from_secs(deadline),
             retry_period: Duration::from_secs(retry),
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_valid() {
-        Timers::default().checked().unwrap();
+        LeaseTimers::default().checked().unwrap();
         timers(5, 3, 1).checked().unwrap();
         timers(60, 40, 10).checked().unwrap();
         timers(300, 200, 10).checked().unwrap();
@@ -200,7 +200,7 @@ mod tests {
     fn the_margin_grows_with_the_deadline() {
         let refused = |duration, deadline| {
             let error = timers(duration, deadline, 1).checked().unwrap_err();
-            assert!(matches!(error, TimersError::NoMargin { .. }), "{error}");
+            assert!(matches!(error, LeaseTimersError::NoMargin { .. }), "{error}");
             error.to_string()
         };
         let words = refused(10, 8);
@@ -212,25 +212,25 @@ mod tests {
         refused(60, 55);
         refused(300, 290);
         for duration in 5..=300 {
-            let timers = Timers {
+            let timers = LeaseTimers {
                 duration: Duration::from_secs(duration),
                 renew_deadline: longest_lifetime(Duration::from_secs(duration)),
                 retry_period: Duration::from_secs(1),
             };
             timers.checked().unwrap_or_else(|e| panic!("what we advise is refused: {e}"));
-            let advised = Timers { duration: shortest_duration(timers.renew_deadline), ..timers };
+            let advised = LeaseTimers { duration: shortest_duration(timers.renew_deadline), ..timers };
             advised.checked().unwrap_or_else(|e| panic!("what we advise is refused: {e}"));
         }
     }
 
     #[test]
     fn each_bad_relation_has_its_own_words() {
-        assert!(matches!(timers(301, 200, 2).checked(), Err(TimersError::TooLong(_))));
-        assert!(matches!(timers(10, 7, 0).checked(), Err(TimersError::NoRetry)));
-        assert!(matches!(timers(10, 2, 2).checked(), Err(TimersError::DeadlineTooShort { .. })));
-        assert!(matches!(timers(10, 9, 2).checked(), Err(TimersError::NoMargin { .. })));
-        assert!(matches!(timers(12, 4, 2).checked(), Err(TimersError::RenewedTooLate { .. })));
-        let uneven = Timers { duration: Duration::from_millis(10_500), ..Timers::default() };
-        assert!(matches!(uneven.checked(), Err(TimersError::NotWholeSeconds(_))));
+        assert!(matches!(timers(301, 200, 2).checked(), Err(LeaseTimersError::TooLong(_))));
+        assert!(matches!(timers(10, 7, 0).checked(), Err(LeaseTimersError::NoRetry)));
+        assert!(matches!(timers(10, 2, 2).checked(), Err(LeaseTimersError::DeadlineTooShort { .. })));
+        assert!(matches!(timers(10, 9, 2).checked(), Err(LeaseTimersError::NoMargin { .. })));
+        assert!(matches!(timers(12, 4, 2).checked(), Err(LeaseTimersError::RenewedTooLate { .. })));
+        let uneven = LeaseTimers { duration: Duration::from_millis(10_500), ..LeaseTimers::default() };
+        assert!(matches!(uneven.checked(), Err(LeaseTimersError::NotWholeSeconds(_))));
     }
 }

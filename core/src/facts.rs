@@ -53,17 +53,17 @@ pub struct NodeFacts {
     /// Labelled `node.kubernetes.io/exclude-from-external-load-balancers`.
     pub excluded: bool,
     /// What the cluster holds against it, if anything.
-    pub impaired: Option<Impairment>,
+    pub impaired: Option<NodeImpairment>,
 }
 
 /// Why the cluster thinks that a node does not serve as it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Impairment {
+pub enum NodeImpairment {
     NotReady,
     NetworkUnavailable,
 }
 
-impl fmt::Display for Impairment {
+impl fmt::Display for NodeImpairment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotReady => "NotReady",
@@ -94,12 +94,12 @@ pub struct ServiceFacts {
     /// `purelb.io/node-affinity: service-endpoints`.
     pub prefer_endpoints: bool,
     /// The announcing slots now on the object.
-    pub slots: BTreeMap<Vip, Slot>,
+    pub slots: BTreeMap<Vip, AnnouncingSlot>,
 }
 
 /// One entry of an announcing annotation: who says it announces an address, where.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Slot {
+pub struct AnnouncingSlot {
     pub node: NodeName,
     pub interface: IfName,
 }

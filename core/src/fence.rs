@@ -13,13 +13,13 @@
 
 use std::time::Duration;
 
-use crate::config::{FencePolicy, Timers};
+use crate::config::{FencePolicy, LeaseTimers};
 use crate::reason::FenceCause;
 use crate::time::Mono;
 
 #[derive(Clone, Debug)]
 pub struct Fence {
-    timers: Timers,
+    timers: LeaseTimers,
     policy: FencePolicy,
     /// When the last renewal that succeeded was sent.
     renewed: Option<Mono>,
@@ -29,7 +29,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    pub fn new(timers: Timers, policy: FencePolicy) -> Self {
+    pub fn new(timers: LeaseTimers, policy: FencePolicy) -> Self {
         Self { timers, policy, renewed: None, lost: None, last_error: None }
     }
 

@@ -21,7 +21,7 @@ use crate::ids::NodeName;
 use crate::time::Mono;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum State {
+enum HandoffState {
     #[default]
     Out,
     Holding,
@@ -44,10 +44,10 @@ enum State {
 
 /// Who should have the address, as the whole picture says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// We.
+pub enum OwnerVerdict {
+    /// This node.
     Mine,
-    /// That live node.
+    /// Another node, which is live.
     Peer(NodeName),
     /// No node can have it. `keep`: we may go on while nobody else can.
     Nobody { keep: bool },
@@ -56,9 +56,9 @@ pub enum Verdict {
 }
 
 /// What one look at the world found, for one address.
-pub struct View<'a> {
+pub struct HandoffView<'a> {
     pub now: Mono,
-    pub verdict: Verdict,
+    pub verdict: OwnerVerdict,
     /// The kernel has it, with our mark.
     pub held: bool,
     /// The others know why we give it up: what makes us lose is in our Lease, or was
@@ -72,7 +72,7 @@ pub struct View<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stance {
+pub enum VipStance {
     /// It should be in the kernel: added if it is missing.
     Have,
     /// It stays while it is there; it is not put back.
@@ -82,33 +82,37 @@ pub enum Stance {
 
 /// How a handoff ended, for counters and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum HandoffEnd {
     Confirmed,
     TimedOut,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Handoff {
-    state: State,
+    state: HandoffState,
 }
 
 impl Handoff {
     /// Looks at the world and says what to do now; and how a handoff ended, if one did.
-    pub fn look(&mut self, view: &View<'_>, times: HandoffTimes) -> (Stance, Option<Ended>) {
+    pub fn advance(
+        &mut self,
+        view: &HandoffView<'_>,
+        times: HandoffTimes,
+    ) -> (VipStance, Option<HandoffEnd>) {
         let to = match &view.verdict {
-            Verdict::Forbidden => return self.settle(State::Out, Stance::Absent),
-            Verdict::Mine => return self.settle(State::Holding, Stance::Have),
-            Verdict::Nobody { keep } if *keep && view.held => {
-                return self.settle(State::Holding, Stance::Keep);
+            OwnerVerdict::Forbidden => return self.settle(HandoffState::Out, VipStance::Absent),
+            OwnerVerdict::Mine => return self.settle(HandoffState::Holding, VipStance::Have),
+            OwnerVerdict::Nobody { keep } if *keep && view.held => {
+                return self.settle(HandoffState::Holding, VipStance::Keep);
             }
-            Verdict::Nobody { .. } => return self.settle(State::Out, Stance::Absent),
-            Verdict::Peer(_) if !view.held => return self.settle(State::Out, Stance::Absent),
-            Verdict::Peer(to) => to,
+            OwnerVerdict::Nobody { .. } => return self.settle(HandoffState::Out, VipStance::Absent),
+            OwnerVerdict::Peer(_) if !view.held => return self.settle(HandoffState::Out, VipStance::Absent),
+            OwnerVerdict::Peer(to) => to,
         };
         let runs = |asked: Mono| view.published && view.heard.is_some_and(|at| at >= asked);
         let give = |since, asked, deadline: Option<Mono>| {
             let deadline = deadline.or_else(|| runs(asked).then(|| view.now + times.deadline));
-            State::Giving {
+            HandoffState::Giving {
                 to: to.clone(),
                 since,
                 asked,
@@ -118,37 +122,37 @@ impl Handoff {
         let next = match std::mem::take(&mut self.state) {
             // What we hold although we never won it is an adopted leftover: given
             // like anything else, since the winner may not have it yet.
-            State::Out | State::Holding => give(view.now, view.now, None),
-            State::LettingGo => return self.settle(State::LettingGo, Stance::Absent),
-            State::Giving { to: earlier, since, asked, deadline } if earlier == *to => {
+            HandoffState::Out | HandoffState::Holding => give(view.now, view.now, None),
+            HandoffState::LettingGo => return self.settle(HandoffState::LettingGo, VipStance::Absent),
+            HandoffState::Giving { to: earlier, since, asked, deadline } if earlier == *to => {
                 give(since, asked, deadline)
             }
             // The successor changed midway: the new one gets its full time.
-            State::Giving { since, .. } => give(since, view.now, None),
-            State::Lingering { to: earlier, until } if (view.announces)(&earlier) => {
-                State::Lingering { to: earlier, until }
+            HandoffState::Giving { since, .. } => give(since, view.now, None),
+            HandoffState::Lingering { to: earlier, until } if (view.announces)(&earlier) => {
+                HandoffState::Lingering { to: earlier, until }
             }
             // The one that confirmed is gone before we let go.
-            State::Lingering { .. } => give(view.now, view.now, None),
+            HandoffState::Lingering { .. } => give(view.now, view.now, None),
         };
         match next {
-            State::Giving { to, .. } if (view.announces)(&to) => {
+            HandoffState::Giving { to, .. } if (view.announces)(&to) => {
                 let until = view.now + times.linger;
-                self.state = State::Lingering { to, until };
-                (Stance::Keep, Some(Ended::Confirmed))
+                self.state = HandoffState::Lingering { to, until };
+                (VipStance::Keep, Some(HandoffEnd::Confirmed))
             }
-            State::Giving { deadline: Some(deadline), .. } if view.now >= deadline => {
-                self.state = State::LettingGo;
-                (Stance::Absent, Some(Ended::TimedOut))
+            HandoffState::Giving { deadline: Some(deadline), .. } if view.now >= deadline => {
+                self.state = HandoffState::LettingGo;
+                (VipStance::Absent, Some(HandoffEnd::TimedOut))
             }
-            State::Lingering { until, .. } if view.now >= until => {
-                self.settle(State::LettingGo, Stance::Absent)
+            HandoffState::Lingering { until, .. } if view.now >= until => {
+                self.settle(HandoffState::LettingGo, VipStance::Absent)
             }
-            other => self.settle(other, Stance::Keep),
+            other => self.settle(other, VipStance::Keep),
         }
     }
 
-    fn settle(&mut self, state: State, stance: Stance) -> (Stance, Option<Ended>) {
+    fn settle(&mut self, state: HandoffState, stance: VipStance) -> (VipStance, Option<HandoffEnd>) {
         self.state = state;
         (stance, None)
     }
@@ -156,15 +160,15 @@ impl Handoff {
     /// The node we give the address to.
     pub fn giving_to(&self) -> Option<&NodeName> {
         match &self.state {
-            State::Giving { to, .. } | State::Lingering { to, .. } => Some(to),
-            State::Out | State::Holding | State::LettingGo => None,
+            HandoffState::Giving { to, .. } | HandoffState::Lingering { to, .. } => Some(to),
+            HandoffState::Out | HandoffState::Holding | HandoffState::LettingGo => None,
         }
     }
 
     /// The node that must show that it lives, or know of it, before the deadline runs.
     pub fn waits_for(&self) -> Option<&NodeName> {
         match &self.state {
-            State::Giving { to, deadline: None, .. } => Some(to),
+            HandoffState::Giving { to, deadline: None, .. } => Some(to),
             _ => None,
         }
     }
@@ -172,16 +176,19 @@ impl Handoff {
     /// Since when somebody is awaited to say that it has the address.
     pub fn began(&self) -> Option<Mono> {
         match &self.state {
-            State::Giving { since, .. } => Some(*since),
-            State::Out | State::Holding | State::Lingering { .. } | State::LettingGo => None,
+            HandoffState::Giving { since, .. } => Some(*since),
+            HandoffState::Out
+            | HandoffState::Holding
+            | HandoffState::Lingering { .. }
+            | HandoffState::LettingGo => None,
         }
     }
 
     pub fn deadline(&self) -> Option<Mono> {
         match &self.state {
-            State::Giving { deadline, .. } => *deadline,
-            State::Lingering { until, .. } => Some(*until),
-            State::Out | State::Holding | State::LettingGo => None,
+            HandoffState::Giving { deadline, .. } => *deadline,
+            HandoffState::Lingering { until, .. } => Some(*until),
+            HandoffState::Out | HandoffState::Holding | HandoffState::LettingGo => None,
         }
     }
 }

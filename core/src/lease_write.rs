@@ -12,12 +12,12 @@
 //! outsider's touch (or our own write whose answer was lost) costs one more round, not
 //! the renewal.
 //!
-//! Whoever talks to the API server sends each [`Request`] and brings its [`Reply`].
+//! Whoever talks to the API server sends each [`LeaseRequest`] and brings its [`LeaseReply`].
 
 use std::collections::VecDeque;
 
 use crate::ids::InstanceId;
-use crate::io::{LeaseError, LeaseMode, Renewed};
+use crate::messages::{LeaseError, LeaseMode, LeaseRenewal};
 
 /// Rounds of looking and writing again within one write.
 const ROUNDS: usize = 4;
@@ -54,7 +54,7 @@ impl LeaseMemory {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum LeaseRequest {
     Look,
     Create,
     Patch { version: String },
@@ -62,7 +62,7 @@ pub enum Request {
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum LeaseReply {
     /// The Lease as it stands: looked at, made or changed.
     Lease { instance: Option<InstanceId>, version: Option<String>, renewal: String },
     /// Looked at, and there is none.
@@ -71,7 +71,7 @@ pub enum Reply {
     Failed { code: u16, timeout: bool, error: String },
 }
 
-pub type Written = Result<Renewed, LeaseError>;
+pub type LeaseWriteResult = Result<LeaseRenewal, LeaseError>;
 
 #[derive(Clone, Debug)]
 pub struct LeaseAttempt {
@@ -95,44 +95,49 @@ impl LeaseAttempt {
     }
 
     /// What to send next. `None`: enough was tried, see [`Self::given_up`].
-    pub fn request(&mut self, memory: &LeaseMemory) -> Option<Request> {
+    pub fn request(&mut self, memory: &LeaseMemory) -> Option<LeaseRequest> {
         if self.found {
-            return Some(Request::Look);
+            return Some(LeaseRequest::Look);
         }
         self.rounds = self.rounds.checked_sub(1)?;
         Some(match (self.mode, &memory.version) {
-            (LeaseMode::Create, _) => Request::Create,
-            (_, Some(version)) => Request::Patch { version: version.clone() },
-            (_, None) => Request::Look,
+            (LeaseMode::Create, _) => LeaseRequest::Create,
+            (_, Some(version)) => LeaseRequest::Patch { version: version.clone() },
+            (_, None) => LeaseRequest::Look,
         })
     }
 
     /// The end of the write, if this reply is one.
-    pub fn replied(&mut self, memory: &mut LeaseMemory, request: &Request, reply: Reply) -> Option<Written> {
+    pub fn replied(
+        &mut self,
+        memory: &mut LeaseMemory,
+        request: &LeaseRequest,
+        reply: LeaseReply,
+    ) -> Option<LeaseWriteResult> {
         if std::mem::take(&mut self.found) {
             return self.found_one(memory, reply);
         }
         match (request, reply) {
-            (Request::Look, Reply::Lease { instance, version, .. }) => {
+            (LeaseRequest::Look, LeaseReply::Lease { instance, version, .. }) => {
                 if let Err(error) = self.may_write(instance) {
                     return Some(Err(error));
                 }
                 memory.version = version;
                 None
             }
-            (_, Reply::Lease { version, renewal, .. }) => {
+            (_, LeaseReply::Lease { version, renewal, .. }) => {
                 memory.version = version;
-                Some(Ok(Renewed { renewal }))
+                Some(Ok(LeaseRenewal { renewal }))
             }
-            (_, Reply::Absent) => Some(Err(LeaseError::Missing)),
-            (_, Reply::Failed { code, timeout, error }) => self.failed(memory, code, timeout, error),
+            (_, LeaseReply::Absent) => Some(Err(LeaseError::Missing)),
+            (_, LeaseReply::Failed { code, timeout, error }) => self.failed(memory, code, timeout, error),
         }
     }
 
     /// Ours, if an earlier try did more than we heard of.
-    fn found_one(&mut self, memory: &mut LeaseMemory, reply: Reply) -> Option<Written> {
+    fn found_one(&mut self, memory: &mut LeaseMemory, reply: LeaseReply) -> Option<LeaseWriteResult> {
         match reply {
-            Reply::Lease { instance: Some(by), version, .. } if by == self.instance => {
+            LeaseReply::Lease { instance: Some(by), version, .. } if by == self.instance => {
                 memory.version = version;
                 None
             }
@@ -156,7 +161,7 @@ impl LeaseAttempt {
         code: u16,
         timeout: bool,
         error: String,
-    ) -> Option<Written> {
+    ) -> Option<LeaseWriteResult> {
         self.last = match (self.mode, code) {
             (LeaseMode::Create, 409) => {
                 self.mode = LeaseMode::Renew;

@@ -3,39 +3,39 @@
 //! No clock, no IO, no async, no Kubernetes or netlink types: the outside comes in
 //! as plain facts with the time they were seen, and decisions go out as effects.
 
-mod agents;
 pub mod allocation;
-mod announce;
-mod awaiting;
+mod announcer;
+mod awaited_peers;
+mod blind_periods;
 pub mod config;
-pub mod counted;
+mod deadline_queue;
 pub mod durations;
 pub mod election;
 mod engine;
 pub mod facts;
 mod fence;
 mod handoff;
+pub mod histogram;
 pub mod ids;
-pub mod io;
-mod kernel;
+mod kernel_state;
 pub mod lease_write;
+mod local_subnets;
 mod membership;
+pub mod messages;
+mod node_config;
 mod own_lease;
 pub mod placement;
 pub mod pools;
-mod prefixes;
 pub mod rank;
 pub mod reason;
-mod sight;
+mod refresh_queue;
+mod remote_prefixes;
+pub mod shared_table;
 pub mod snapshot;
-mod subnets;
-pub mod table;
 pub mod time;
-mod upkeep;
-mod wake;
 
 pub use engine::Engine;
 pub use ids::{Family, IdError, IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
-pub use io::{Effect, Input};
+pub use messages::{Effect, Input};
 pub use reason::Reason;
 pub use time::Mono;

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::config::Timers;
+use crate::config::LeaseTimers;
 use crate::facts::LeaseFacts;
 use crate::ids::{InstanceId, NodeName};
-use crate::io::{LeaseContent, LeaseError, LeaseMode, LeaseWrite, Renewed};
+use crate::messages::{LeaseContent, LeaseError, LeaseMode, LeaseRenewal, LeaseWrite};
 use crate::reason::FenceCause;
 use crate::time::Mono;
 
@@ -21,7 +21,7 @@ const ANSWER_GRACE: Duration = Duration::from_millis(250);
 const ECHOES: usize = 8;
 
 #[derive(Clone, Debug)]
-struct Outstanding {
+struct OutstandingWrite {
     seq: u64,
     content: LeaseContent,
     give_up: Mono,
@@ -30,7 +30,7 @@ struct Outstanding {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Hold {
+enum LeaseHold {
     /// Not ours yet: nothing was written by this instance.
     Unowned,
     /// Written by us. `echoed`: the watch has shown one of these writes, so that what
@@ -42,7 +42,7 @@ enum Hold {
 
 /// What became of the Lease in the eyes of this module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LeaseOutcome {
     Renewed { sent: Mono },
     Failed { error: String },
     Lost { cause: FenceCause },
@@ -52,12 +52,12 @@ pub enum Outcome {
 pub struct OwnLease {
     node: NodeName,
     instance: InstanceId,
-    timers: Timers,
+    timers: LeaseTimers,
     seq: u64,
-    outstanding: Option<Outstanding>,
+    outstanding: Option<OutstandingWrite>,
     /// Last content known to be written.
     written: Option<LeaseContent>,
-    hold: Hold,
+    hold: LeaseHold,
     /// What the watch last showed under our name.
     seen: Option<LeaseFacts>,
     /// By then the next write goes out, whether or not anything changed.
@@ -80,7 +80,7 @@ pub struct OwnLease {
 }
 
 impl OwnLease {
-    pub fn new(node: NodeName, instance: InstanceId, timers: Timers) -> Self {
+    pub fn new(node: NodeName, instance: InstanceId, timers: LeaseTimers) -> Self {
         Self {
             node,
             instance,
@@ -88,7 +88,7 @@ impl OwnLease {
             seq: 0,
             outstanding: None,
             written: None,
-            hold: Hold::Unowned,
+            hold: LeaseHold::Unowned,
             seen: None,
             next: Mono::ZERO,
             backing_off: false,
@@ -102,7 +102,7 @@ impl OwnLease {
     }
 
     /// The watch shows our Lease, or its absence.
-    pub fn observed(&mut self, seen: Option<&LeaseFacts>) -> Option<Outcome> {
+    pub fn observed(&mut self, seen: Option<&LeaseFacts>) -> Option<LeaseOutcome> {
         self.seen = seen.cloned();
         let Some(facts) = seen else {
             if self.echoed() {
@@ -111,8 +111,8 @@ impl OwnLease {
                 self.void_outstanding();
                 return Some(self.deleted());
             }
-            if matches!(self.hold, Hold::Displaced { .. }) {
-                self.hold = Hold::Unowned;
+            if matches!(self.hold, LeaseHold::Displaced { .. }) {
+                self.hold = LeaseHold::Unowned;
             }
             return None;
         };
@@ -149,28 +149,28 @@ impl OwnLease {
     fn came_back(&mut self, sent: Option<Mono>) {
         self.looked = self.looked.max(sent);
         self.relisted = false;
-        if let Hold::Ours { echoed } = &mut self.hold {
+        if let LeaseHold::Ours { echoed } = &mut self.hold {
             *echoed = true;
         }
     }
 
     fn echoed(&self) -> bool {
-        self.hold == Hold::Ours { echoed: true }
+        self.hold == LeaseHold::Ours { echoed: true }
     }
 
-    fn deleted(&mut self) -> Outcome {
+    fn deleted(&mut self) -> LeaseOutcome {
         self.owes_word |= self.lists_addresses();
-        self.hold = Hold::Unowned;
+        self.hold = LeaseHold::Unowned;
         self.written = None;
         self.next = Mono::ZERO;
         self.backing_off = false;
-        Outcome::Lost { cause: FenceCause::Deleted }
+        LeaseOutcome::Lost { cause: FenceCause::Deleted }
     }
 
-    fn taken(&mut self, by: InstanceId) -> Outcome {
-        self.hold = Hold::Displaced { by: by.clone() };
+    fn taken(&mut self, by: InstanceId) -> LeaseOutcome {
+        self.hold = LeaseHold::Displaced { by: by.clone() };
         self.written = None;
-        Outcome::Lost { cause: FenceCause::Taken { by } }
+        LeaseOutcome::Lost { cause: FenceCause::Taken { by } }
     }
 
     /// The write to send now, if one is due. `other_lives`: whoever stands in the
@@ -179,11 +179,11 @@ impl OwnLease {
         if self.outstanding.is_some() {
             return None;
         }
-        if matches!(self.hold, Hold::Displaced { .. }) {
+        if matches!(self.hold, LeaseHold::Displaced { .. }) {
             if other_lives {
                 return None;
             }
-            self.hold = Hold::Unowned;
+            self.hold = LeaseHold::Unowned;
             self.next = now;
         }
         let changed = self.written.as_ref() != Some(wanted);
@@ -191,7 +191,7 @@ impl OwnLease {
             return None;
         }
         let mode = match (&self.hold, &self.seen) {
-            (Hold::Ours { .. }, _) => LeaseMode::Renew,
+            (LeaseHold::Ours { .. }, _) => LeaseMode::Renew,
             (_, Some(_)) => LeaseMode::TakeOver,
             (_, None) => LeaseMode::Create,
         };
@@ -200,7 +200,8 @@ impl OwnLease {
         // A hung request must not eat the time of the ones that would succeed.
         let timeout = self.timers.retry_period / 2;
         let give_up = now + timeout + ANSWER_GRACE;
-        self.outstanding = Some(Outstanding { seq: self.seq, content: wanted.clone(), give_up, void: false });
+        self.outstanding =
+            Some(OutstandingWrite { seq: self.seq, content: wanted.clone(), give_up, void: false });
         Some(LeaseWrite { seq: self.seq, mode, content: wanted.clone(), timeout })
     }
 
@@ -219,10 +220,10 @@ impl OwnLease {
         now: Mono,
         seq: u64,
         sent: Mono,
-        result: Result<Renewed, LeaseError>,
-    ) -> Outcome {
+        result: Result<LeaseRenewal, LeaseError>,
+    ) -> LeaseOutcome {
         let content = match self.outstanding.take() {
-            Some(o) if o.seq == seq && o.void && result.is_ok() => return Outcome::Renewed { sent },
+            Some(o) if o.seq == seq && o.void && result.is_ok() => return LeaseOutcome::Renewed { sent },
             Some(o) if o.seq == seq => Some(o.content),
             // Late: we gave it up and another is under way.
             other => {
@@ -231,9 +232,9 @@ impl OwnLease {
             }
         };
         match result {
-            Ok(Renewed { renewal }) => {
-                if !matches!(self.hold, Hold::Ours { .. }) {
-                    self.hold = Hold::Ours { echoed: false };
+            Ok(LeaseRenewal { renewal }) => {
+                if !matches!(self.hold, LeaseHold::Ours { .. }) {
+                    self.hold = LeaseHold::Ours { echoed: false };
                     self.awaited.clear();
                 }
                 // A late answer is good news of the past; the write that followed it
@@ -245,7 +246,7 @@ impl OwnLease {
                     self.backing_off = false;
                     self.await_echo(renewal, sent);
                 }
-                Outcome::Renewed { sent }
+                LeaseOutcome::Renewed { sent }
             }
             Err(error) => {
                 self.back_off(now);
@@ -257,11 +258,11 @@ impl OwnLease {
                     LeaseError::Taken(by) => self.taken(by),
                     // Its watch event is on the way, or was missed: either way it is there.
                     LeaseError::Exists => {
-                        self.hold = Hold::Unowned;
+                        self.hold = LeaseHold::Unowned;
                         self.seen.get_or_insert_with(|| placeholder(&self.node));
-                        Outcome::Failed { error: error.to_string() }
+                        LeaseOutcome::Failed { error: error.to_string() }
                     }
-                    _ => Outcome::Failed { error: error.to_string() },
+                    _ => LeaseOutcome::Failed { error: error.to_string() },
                 }
             }
         }
@@ -295,10 +296,10 @@ impl OwnLease {
     }
 
     /// A write nobody answered.
-    pub fn expire(&mut self, now: Mono) -> Option<Outcome> {
+    pub fn expire(&mut self, now: Mono) -> Option<LeaseOutcome> {
         self.outstanding.take_if(|o| now >= o.give_up)?;
         self.back_off(now);
-        Some(Outcome::Failed { error: LeaseError::Timeout.to_string() })
+        Some(LeaseOutcome::Failed { error: LeaseError::Timeout.to_string() })
     }
 
     /// Tries of several nodes drift apart, or all would return in one instant.
@@ -335,7 +336,7 @@ impl OwnLease {
         self.looked
     }
 
-    /// Our wish is the Lease's word.
+    /// What the Lease says, as far as we know: the last content that was written.
     pub fn written(&self) -> Option<&LeaseContent> {
         self.written.as_ref()
     }
@@ -358,7 +359,7 @@ impl OwnLease {
     }
 
     pub fn is_ours(&self) -> bool {
-        matches!(self.hold, Hold::Ours { .. })
+        matches!(self.hold, LeaseHold::Ours { .. })
     }
 
     pub fn seen(&self) -> Option<&LeaseFacts> {
@@ -375,7 +376,7 @@ impl OwnLease {
     pub fn deadline(&self, now: Mono) -> Option<Mono> {
         let write = match (&self.outstanding, &self.hold) {
             (Some(o), _) => Some(o.give_up),
-            (None, Hold::Displaced { .. }) => None,
+            (None, LeaseHold::Displaced { .. }) => None,
             (None, _) => Some(self.next),
         };
         let relist =

@@ -1,17 +1,17 @@
 //! What the cluster asks for: from Services, groups and endpoints to each address.
 
-mod belonging;
+mod group_index;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
 use crate::election::Restriction;
-use crate::facts::{EndpointFacts, GroupFacts, PoolType, RangeFacts, ServiceFacts, Slot};
+use crate::facts::{AnnouncingSlot, EndpointFacts, GroupFacts, PoolType, RangeFacts, ServiceFacts};
 use crate::ids::{NodeName, ObjectKey, Vip};
-use crate::io::Update;
+use crate::messages::FactsUpdate;
 
-use belonging::{Belonging, Grounds};
+use group_index::{AddressGroup, GroupIndex};
 
 /// What one address is asked to be. Several Services may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,10 +65,10 @@ pub struct Demands {
     services: BTreeMap<ObjectKey, ServiceFacts>,
     groups: BTreeMap<String, GroupFacts>,
     /// Which address is whose, by the groups above.
-    grounds: Grounds,
+    grounds: GroupIndex,
     /// To which group each address that is asked for belongs, or did when it was last
     /// in one: a group that is taken away does not take what it gave.
-    belongs: BTreeMap<Vip, Belonging>,
+    belongs: BTreeMap<Vip, AddressGroup>,
     slices: BTreeMap<ObjectKey, EndpointFacts>,
     slices_of: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     sharing: BTreeMap<Vip, BTreeSet<ObjectKey>>,
@@ -91,10 +91,10 @@ fn strike(index: &mut BTreeMap<Vip, BTreeSet<ObjectKey>>, vip: Vip, key: &Object
 
 impl Demands {
     /// Each `update_*` returns the addresses it may concern.
-    pub fn update_services(&mut self, update: Update<ServiceFacts, ObjectKey>) -> BTreeSet<Vip> {
+    pub fn update_services(&mut self, update: FactsUpdate<ServiceFacts, ObjectKey>) -> BTreeSet<Vip> {
         let mut touched = BTreeSet::new();
         match update {
-            Update::All(all) => {
+            FactsUpdate::All(all) => {
                 let listed: BTreeSet<ObjectKey> = all.iter().map(|s| s.key.clone()).collect();
                 let gone: Vec<ObjectKey> =
                     self.services.keys().filter(|k| !listed.contains(*k)).cloned().collect();
@@ -105,8 +105,8 @@ impl Demands {
                     self.set_service(service, &mut touched);
                 }
             }
-            Update::Set(service) => self.set_service(service, &mut touched),
-            Update::Gone(key) => self.remove_service(&key, &mut touched),
+            FactsUpdate::Set(service) => self.set_service(service, &mut touched),
+            FactsUpdate::Gone(key) => self.remove_service(&key, &mut touched),
         }
         for vip in &touched {
             self.place(*vip);
@@ -153,9 +153,9 @@ impl Demands {
         self.belongs.insert(vip, found.clone()) != Some(found)
     }
 
-    pub fn update_groups(&mut self, update: Update<GroupFacts, String>) -> BTreeSet<Vip> {
+    pub fn update_groups(&mut self, update: FactsUpdate<GroupFacts, String>) -> BTreeSet<Vip> {
         match update {
-            Update::All(all) => {
+            FactsUpdate::All(all) => {
                 let fresh: BTreeMap<String, GroupFacts> =
                     all.into_iter().map(|g| (g.name.clone(), g)).collect();
                 if fresh == self.groups {
@@ -163,34 +163,34 @@ impl Demands {
                 }
                 self.groups = fresh;
             }
-            Update::Set(group) => {
+            FactsUpdate::Set(group) => {
                 // A group's status changes with every address it gives.
                 if self.groups.get(&group.name) == Some(&group) {
                     return BTreeSet::new();
                 }
                 self.groups.insert(group.name.clone(), group);
             }
-            Update::Gone(name) => {
+            FactsUpdate::Gone(name) => {
                 self.groups.remove(&name);
             }
         }
-        self.grounds = Grounds::of(self.groups.values());
+        self.grounds = GroupIndex::of(self.groups.values());
         let asked: Vec<Vip> = self.sharing.keys().copied().collect();
         asked.into_iter().filter(|vip| self.place(*vip)).collect()
     }
 
-    pub fn update_endpoints(&mut self, update: Update<EndpointFacts, ObjectKey>) -> BTreeSet<Vip> {
+    pub fn update_endpoints(&mut self, update: FactsUpdate<EndpointFacts, ObjectKey>) -> BTreeSet<Vip> {
         let mut services = BTreeSet::new();
         match update {
-            Update::All(all) => {
+            FactsUpdate::All(all) => {
                 services.extend(std::mem::take(&mut self.slices_of).into_keys());
                 self.slices.clear();
                 for slice in all {
                     self.set_slice(slice, &mut services);
                 }
             }
-            Update::Set(slice) => self.set_slice(slice, &mut services),
-            Update::Gone(key) => self.remove_slice(&key, &mut services),
+            FactsUpdate::Set(slice) => self.set_slice(slice, &mut services),
+            FactsUpdate::Gone(key) => self.remove_slice(&key, &mut services),
         }
         services.iter().filter_map(|s| self.services.get(s)).flat_map(|s| s.vips.iter().copied()).collect()
     }
@@ -239,13 +239,13 @@ impl Demands {
     }
 
     /// Who says on a Service that it announces the address.
-    pub fn slot(&self, vip: Vip) -> Option<&Slot> {
+    pub fn slot(&self, vip: Vip) -> Option<&AnnouncingSlot> {
         self.sharing.get(&vip)?.iter().find_map(|key| self.services.get(key)?.slots.get(&vip))
     }
 
     /// Who says on which Service that it announces the address; and whether the Service
     /// has the address at all.
-    pub fn slots_of(&self, vip: Vip) -> impl Iterator<Item = (&ObjectKey, &Slot, bool)> {
+    pub fn slots_of(&self, vip: Vip) -> impl Iterator<Item = (&ObjectKey, &AnnouncingSlot, bool)> {
         let services = self.slotted.get(&vip).into_iter().flatten().filter_map(|k| self.services.get(k));
         services.filter_map(move |s| Some((&s.key, s.slots.get(&vip)?, s.vips.contains(&vip))))
     }

@@ -1,6 +1,6 @@
 //! Why a virtual address is, or is not, on this node. Logs, metrics, the control API and
 //! `purelbctl explain` all speak through this one enum, and so do events, which tell of
-//! some of the reasons (`engine/vip/tell.rs`).
+//! some of the reasons (`engine/vip/report.rs`).
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Reason {
     /// On the interface and announced.
     Announcing { interface: IfName },
     /// Ours to hold, and something has yet to happen first.
-    Pending { missing: Missing },
+    Pending { missing: PendingCause },
     /// Another node is the better candidate.
     NotWinner { winner: NodeName },
     /// No live node advertises a subnet that contains the address.
@@ -46,7 +46,7 @@ pub enum Reason {
     /// No ServiceGroup has the address: it is not ours to serve.
     NotInPool,
     /// Its prefix route to the dummy interface would hide a network this node needs.
-    HidesOwnNetwork { net: IpNet, what: Hidden },
+    HidesOwnNetwork { net: IpNet, what: HiddenNetwork },
     /// No LBNodeAgent selects this node.
     NotSelected,
     /// The LBNodeAgent for this node was refused, and there is no earlier good one.
@@ -61,16 +61,16 @@ pub enum Reason {
 
 /// What a node would lose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hidden {
+pub enum HiddenNetwork {
     OwnAddress { address: Vip, interface: IfName },
     Gateway { address: Vip },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Missing {
+pub enum PendingCause {
     /// These sources have not been listed completely: since the start, or since a
     /// fence (R5).
-    Sources(Vec<crate::io::Source>),
+    Sources(Vec<crate::messages::Source>),
     /// Our own Lease has not been written yet.
     Lease,
     /// The address is on its way into the kernel.
@@ -184,7 +184,7 @@ impl fmt::Display for Reason {
     }
 }
 
-impl fmt::Display for Hidden {
+impl fmt::Display for HiddenNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OwnAddress { address, interface } => {
@@ -195,7 +195,7 @@ impl fmt::Display for Hidden {
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for PendingCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sources(sources) => {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-pub use crate::agents::Standing;
-use crate::counted::Counted;
-use crate::facts::{ConfigProblem, GroupFacts, Impairment, PoolType};
+use crate::facts::{ConfigProblem, GroupFacts, NodeImpairment, PoolType};
+use crate::histogram::Histogram;
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
-use crate::io::Source;
+use crate::messages::Source;
+pub use crate::node_config::ConfigStatus;
 use crate::rank::Rank;
 use crate::reason::{FenceCause, Reason};
-use crate::table::{Row, Table};
+use crate::shared_table::{SharedTable, TableRow};
 use crate::time::Mono;
 
 /// Cheap to copy: what two pictures have in common they share.
@@ -30,41 +30,41 @@ pub struct Snapshot {
     /// Everything listed and our Lease written (R5).
     pub ready: bool,
     /// Where the node stands with its LBNodeAgent.
-    pub standing: Standing,
+    pub config_status: ConfigStatus,
     pub fence: FenceView,
     pub draining: Option<String>,
     /// The Node's label keeps it out of elections.
     pub excluded: bool,
     /// What the cluster holds against the Node.
-    pub impaired: Option<Impairment>,
+    pub impaired: Option<NodeImpairment>,
     /// Where the node ranks itself.
     pub rank: Rank,
     pub stopping: bool,
-    pub members: Table<MemberView>,
+    pub members: SharedTable<MemberView>,
     /// What our Lease says once the pending write is through.
     pub advertised: Arc<BTreeSet<IpNet>>,
     /// Subnets per interface that VIPs can be put on right now.
     pub local_subnets: Arc<BTreeMap<IfName, BTreeSet<IpNet>>>,
     pub candidates: Arc<BTreeMap<IpNet, usize>>,
     /// Addresses that a Service has, and what of ours is left of others.
-    pub vips: Table<VipView>,
+    pub vips: SharedTable<VipView>,
     /// The ServiceGroups, by name.
     pub groups: Arc<Vec<GroupFacts>>,
     pub problems: Arc<Vec<ConfigProblem>>,
-    pub tally: Tally,
+    pub totals: SnapshotTotals,
     pub counters: Counters,
-    pub times: Times,
+    pub times: EngineTimes,
 }
 
 /// Counted as the tables change, for those who want no more than the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct SnapshotTotals {
     pub announcing: usize,
     pub held: usize,
     pub live: usize,
 }
 
-impl Row for MemberView {
+impl TableRow for MemberView {
     type Key = NodeName;
 
     fn key(&self) -> &NodeName {
@@ -72,7 +72,7 @@ impl Row for MemberView {
     }
 }
 
-impl Row for VipView {
+impl TableRow for VipView {
     type Key = Vip;
 
     fn key(&self) -> &Vip {
@@ -153,16 +153,16 @@ pub struct Counters {
 
 /// How long things took, and how close they came. Metrics are read from here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Times {
+pub struct EngineTimes {
     /// Handoffs, from the decision to give an address away to each of their ends.
-    pub handoff_confirmed: Counted,
-    pub handoff_timed_out: Counted,
+    pub handoff_confirmed: Histogram,
+    pub handoff_timed_out: Histogram,
     /// Ours again, or to be gone at once, before the other had it.
-    pub handoff_abandoned: Counted,
+    pub handoff_abandoned: Histogram,
     /// From knowing that an address is ours to the kernel showing it.
-    pub to_kernel: Counted,
+    pub to_kernel: Histogram,
     /// The same, to the first announcement.
-    pub to_announced: Counted,
+    pub to_announced: Histogram,
     /// Share of the renew deadline that was left when a renewal succeeded.
-    pub fence_margin: Counted,
+    pub fence_margin: Histogram,
 }

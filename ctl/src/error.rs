@@ -3,26 +3,26 @@
 use std::fmt;
 
 /// Exit codes beyond 0.
-pub mod code {
+pub mod exit_code {
     /// It did not work, or somebody should look.
     pub const FAILED: u8 = 1;
     /// Critical status; the daemon does not answer. Also a wrong command line.
     pub const CRITICAL: u8 = 2;
     /// Done, and less than asked for: a drain left addresses behind, a token ends earlier.
-    pub const LEFT: u8 = 3;
+    pub const INCOMPLETE: u8 = 3;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CommandError {
     pub what: String,
     pub cause: Option<String>,
     pub next: Option<String>,
     pub code: u8,
 }
 
-impl Failure {
+impl CommandError {
     pub fn new(what: impl fmt::Display) -> Self {
-        Self { what: what.to_string(), cause: None, next: None, code: code::FAILED }
+        Self { what: what.to_string(), cause: None, next: None, code: exit_code::FAILED }
     }
 
     #[must_use]
@@ -44,7 +44,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
         if let Some(cause) = &self.cause {
@@ -57,21 +57,35 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for CommandError {}
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandError {
     fn from(error: std::io::Error) -> Self {
         Self::new("cannot write the output").because(error)
     }
 }
 
-pub type Outcome<T = u8> = Result<T, Failure>;
+pub type CommandResult<T = u8> = Result<T, CommandError>;
 
 /// The name closest to a wrong one, if any is close.
 pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|k| (distance(wrong, k), k));
     let allowed = (wrong.chars().count() / 3).max(1);
     near.filter(|(d, _)| *d <= allowed).min().map(|(_, k)| k)
+}
+
+/// An error that names the nearest known node, unless `node` is known.
+pub fn check_node_known<'a>(node: &str, known: impl IntoIterator<Item = &'a str>) -> CommandResult<()> {
+    let known: Vec<&str> = known.into_iter().collect();
+    if known.contains(&node) {
+        return Ok(());
+    }
+    let next = match did_you_mean(node, known.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None if known.is_empty() => "there are no node Leases: is purelbd running anywhere?".to_owned(),
+        None => format!("nodes with a Lease: {}", known.join(", ")),
+    };
+    Err(CommandError::new(format!("node {node} is unknown")).next(next))
 }
 
 /// Edits that turn one text into the other.
@@ -105,7 +119,7 @@ mod tests {
 
     #[test]
     fn says_what_why_and_what_next() {
-        let failure = Failure::new("cannot reach it").because("no socket").next("start it");
+        let failure = CommandError::new("cannot reach it").because("no socket").next("start it");
         assert_eq!(failure.to_string(), "cannot reach it: no socket\nstart it");
     }
 }

@@ -8,7 +8,7 @@ use purelbctl::cli::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match purelbctl::run::run(cli) {
+    match purelbctl::commands::run(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             let mut err = std::io::stderr().lock();

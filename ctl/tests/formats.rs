@@ -4,15 +4,15 @@
 use std::path::Path;
 
 use purelb_proto::control::v1 as pb;
-use purelbctl::cli::{Cli, Command, Format, GetArgs, When};
-use purelbctl::paint::Paint;
-use purelbctl::rows::{self, On};
-use purelbctl::select::Selection;
-use purelbctl::status::{self, Status};
-use purelbctl::table::{self, Row};
+use purelbctl::cli::{Cli, ColorWhen, Command, OutputFormat};
+use purelbctl::commands::get::{GetArgs, RowSelection};
+use purelbctl::commands::status::{self, NodeStatus};
+use purelbctl::output::rows::{self, NodeRow};
+use purelbctl::output::table::{self, TableRow};
+use purelbctl::output::text_painter::TextPainter;
 
-fn plain() -> Paint {
-    Paint::new(When::Never)
+fn plain() -> TextPainter {
+    TextPainter::new(ColorWhen::Never)
 }
 
 fn golden(name: &str, seen: &str) {
@@ -24,9 +24,12 @@ fn golden(name: &str, seen: &str) {
     assert!(seen == agreed, "{name}: not as agreed. Seen:\n{seen}\nAgreed:\n{agreed}");
 }
 
-fn in_all_formats<R: Row>(rows: &[R]) -> String {
-    let all = [Format::Table, Format::Wide, Format::Json, Format::Yaml, Format::Name];
-    let one = |f: Format| format!("--- {f:?}\n{}", table::list(rows, f, true, plain()).expect("plain data"));
+fn in_all_formats<R: TableRow>(rows: &[R]) -> String {
+    let all =
+        [OutputFormat::Table, OutputFormat::Wide, OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name];
+    let one = |f: OutputFormat| {
+        format!("--- {f:?}\n{}", table::render_list(rows, f, true, plain()).expect("plain data"))
+    };
     all.into_iter().map(one).collect()
 }
 
@@ -34,7 +37,7 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| (*t).to_owned()).collect()
 }
 
-fn mk_vip(ip: &str, code: pb::ReasonCode, text: &str, winner: &str, interface: &str) -> rows::Vip {
+fn mk_vip(ip: &str, code: pb::ReasonCode, text: &str, winner: &str, interface: &str) -> rows::VipRow {
     pb::Vip {
         ip: ip.into(),
         services: strings(&["shop/web"]),
@@ -47,7 +50,7 @@ fn mk_vip(ip: &str, code: pb::ReasonCode, text: &str, winner: &str, interface: &
     .into()
 }
 
-fn mk_vips() -> Vec<rows::Vip> {
+fn mk_vips() -> Vec<rows::VipRow> {
     use pb::ReasonCode as C;
     vec![
         mk_vip("192.0.2.9", C::Announcing, "announcing on eth0", "node-a", "eth0"),
@@ -62,7 +65,7 @@ fn mk_vips() -> Vec<rows::Vip> {
     ]
 }
 
-fn mk_members() -> Vec<rows::Member> {
+fn mk_members() -> Vec<rows::MemberRow> {
     let member = |node: &str, live, draining, this_node, handoffs| pb::Member {
         node: node.into(),
         live,
@@ -89,10 +92,10 @@ fn mk_members() -> Vec<rows::Member> {
 #[test]
 fn lists() {
     golden("get-vips", &in_all_formats(&mk_vips()));
-    golden("get-services", &in_all_formats(&rows::services(&mk_vips())));
+    golden("get-services", &in_all_formats(&rows::group_by_service(&mk_vips())));
     golden("get-members", &in_all_formats(&mk_members()));
-    let on: Vec<On<rows::Member>> =
-        mk_members().into_iter().map(|row| On { on: "node-a".into(), row }).collect();
+    let on: Vec<NodeRow<rows::MemberRow>> =
+        mk_members().into_iter().map(|row| NodeRow { on: "node-a".into(), row }).collect();
     golden("get-members-all", &in_all_formats(&on));
     let pools = [
         pb::Pool {
@@ -104,7 +107,7 @@ fn lists() {
         },
         pb::Pool { name: "edge".into(), pool_type: pb::PoolType::Remote.into(), ..Default::default() },
     ];
-    golden("get-pools", &in_all_formats(&pools.map(rows::Pool::from)));
+    golden("get-pools", &in_all_formats(&pools.map(rows::PoolRow::from)));
     let subnets = [pb::Subnet {
         cidr: "192.0.2.0/24".into(),
         candidates: 2,
@@ -112,7 +115,7 @@ fn lists() {
         local_interfaces: strings(&["eth0"]),
         advertised: true,
     }];
-    golden("get-subnets", &in_all_formats(&subnets.map(rows::Subnet::from)));
+    golden("get-subnets", &in_all_formats(&subnets.map(rows::SubnetRow::from)));
     let event = |sequence, kind: pb::EventKind, before: &str, after: &str, missed| pb::Event {
         sequence,
         time: "2026-01-02T03:04:05Z".into(),
@@ -128,10 +131,10 @@ fn lists() {
         event(2, pb::EventKind::WinnerChanged, "node-a", "", 0),
         event(0, pb::EventKind::Gap, "", "", 12),
     ];
-    golden("get-events", &in_all_formats(&events.map(rows::Event::from)));
+    golden("get-events", &in_all_formats(&events.map(rows::EventRow::from)));
 }
 
-fn mk_status(health: pb::Severity) -> Status {
+fn mk_status(health: pb::Severity) -> NodeStatus {
     let mut message = pb::GetStatusResponse {
         node: "node-a".into(),
         instance: "11111111-1111-4111-8111-111111111111".into(),
@@ -167,17 +170,19 @@ fn mk_status(health: pb::Severity) -> Status {
 
 #[test]
 fn status_screens() {
-    let screens = [pb::Severity::Ok, pb::Severity::Critical].map(|s| status::screen(&mk_status(s), plain()));
+    let screens =
+        [pb::Severity::Ok, pb::Severity::Critical].map(|s| status::render_screen(&mk_status(s), plain()));
     let structured = mk_status(pb::Severity::Critical);
     let all = format!(
         "{}\n{}\n{}\n{}",
         screens[0],
         screens[1],
-        table::json(&structured).unwrap(),
-        table::yaml(&structured).unwrap()
+        table::to_json(&structured).unwrap(),
+        table::to_yaml(&structured).unwrap()
     );
     golden("status", &all);
-    let coloured = status::screen(&mk_status(pb::Severity::Critical), Paint::new(When::Always));
+    let coloured =
+        status::render_screen(&mk_status(pb::Severity::Critical), TextPainter::new(ColorWhen::Always));
     assert!(coloured.contains("\x1b[31mcritical\x1b[0m"), "{coloured:?}");
 }
 
@@ -192,8 +197,8 @@ fn args(line: &str) -> GetArgs {
 #[test]
 fn rows_are_chosen_and_ordered_by_columns() {
     let names = |line: &str| -> Vec<String> {
-        let selection = Selection::new::<rows::Vip>(&args(line), None).unwrap();
-        selection.apply(mk_vips()).iter().map(Row::name).collect()
+        let selection = RowSelection::new::<rows::VipRow>(&args(line), None).unwrap();
+        selection.apply(mk_vips()).iter().map(TableRow::name).collect()
     };
     assert_eq!(names("purelbctl get vips -l reason=announcing"), ["192.0.2.9"]);
     assert_eq!(names("purelbctl get vips -l reason!=Announcing,winner=node-b"), ["192.0.2.10"]);
@@ -207,7 +212,7 @@ fn rows_are_chosen_and_ordered_by_columns() {
         "by value, not as text"
     );
     assert_eq!(names("purelbctl get vips 192.0.2.10"), ["192.0.2.10"]);
-    let wrong = |line: &str| Selection::new::<rows::Vip>(&args(line), None).unwrap_err().to_string();
+    let wrong = |line: &str| RowSelection::new::<rows::VipRow>(&args(line), None).unwrap_err().to_string();
     assert_eq!(
         wrong("purelbctl get vips --sort-by reasn"),
         "there is no column \"reasn\"\ndid you mean REASON?"
@@ -221,10 +226,10 @@ fn a_namespace_is_the_services_and_what_is_not_there_is_named() {
     vips[1].services = strings(&["bank/api", "shop/web"]);
     vips[2].services.clear();
     let chosen = |line: &str, namespace| {
-        let selection = Selection::new::<rows::Vip>(&args(line), namespace).unwrap();
+        let selection = RowSelection::new::<rows::VipRow>(&args(line), namespace).unwrap();
         let rows = selection.apply(vips.clone());
         let missing: Vec<String> = selection.missing(&rows).into_iter().map(str::to_owned).collect();
-        (rows.iter().map(Row::name).collect::<Vec<_>>(), missing)
+        (rows.iter().map(TableRow::name).collect::<Vec<_>>(), missing)
     };
     assert_eq!(chosen("purelbctl get vips", Some("shop")).0, ["192.0.2.9", "192.0.2.10"]);
     assert_eq!(chosen("purelbctl get vips", Some("bank")).0, ["192.0.2.10"]);

@@ -61,6 +61,6 @@ async fn files_are_merged_and_contexts_chosen() -> Result<()> {
 #[test]
 fn hints_name_the_installed_manifests() {
     let stage = include_str!("../../packaging/stage.sh");
-    let installed = purelbctl::cluster::MANIFESTS.trim_start_matches('/');
+    let installed = purelbctl::client::cluster::MANIFEST_DIRECTORY.trim_start_matches('/');
     assert!(stage.contains(&format!("$root/{installed}/$file")), "{installed}");
 }

@@ -19,9 +19,9 @@ use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, unshare};
 use purelb_core::Mono;
 use purelb_core::config::kernel_lateness;
-use purelb_core::io::{AddressSpec, Input, Op};
-use purelbd::clock;
-use purelbd::netlink::{Applier, Marks, Monitor, MonitorSettings};
+use purelb_core::messages::{AddressSpec, Input, KernelChange};
+use purelbd::host::clock;
+use purelbd::netlink::{AddressOwnership, KernelApplier, KernelMonitor, MonitorSettings};
 use tokio::sync::mpsc;
 
 /// Namespaces per lifetime.
@@ -85,14 +85,14 @@ fn alone(lifetime: u32, wait: Duration) -> Result<Vec<(bool, Duration)>> {
     ip("link set a1 up")?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async move {
         let (sender, mut inputs) = mpsc::channel(1024);
-        let monitor = Monitor::open(&MonitorSettings::default(), Marks::kernel(), sender)?;
+        let monitor = KernelMonitor::open(&MonitorSettings::default(), AddressOwnership::kernel(), sender)?;
         let monitor = tokio::spawn(monitor.run());
         let Some(Input::Kernel(dump)) = inputs.recv().await else { bail!("the first input is a dump") };
         let shown = dump.links.iter().find(|l| l.name.as_str() == "a0").map(|l| l.index);
         let index = shown.context("the kernel shows no interface a0")?;
         tokio::time::sleep(wait).await;
-        let put = |net: &str| -> Result<Op> {
-            Ok(Op::Put(AddressSpec {
+        let put = |net: &str| -> Result<KernelChange> {
+            Ok(KernelChange::Put(AddressSpec {
                 index,
                 net: net.parse()?,
                 until: None,
@@ -102,9 +102,9 @@ fn alone(lifetime: u32, wait: Duration) -> Result<Vec<(bool, Duration)>> {
                 no_dad: true,
             }))
         };
-        let ops: Vec<(u64, Op)> =
+        let ops: Vec<(u64, KernelChange)> =
             (1..).zip(ADDRESSES.iter().map(|a| put(a)).collect::<Result<Vec<_>>>()?).collect();
-        let answers = Applier::open(Marks::kernel())?.apply(ops);
+        let answers = KernelApplier::open(AddressOwnership::kernel())?.apply(ops);
         let added: Mono = clock::now();
         if let Some(Input::Applied { result: Err(error), .. }) =
             answers.into_iter().find(|a| matches!(a, Input::Applied { result: Err(_), .. }))

@@ -14,50 +14,50 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::adapters::{AdapterStats, Adapters};
+use crate::announce::PacketSender;
 use crate::config::{self, Config, Loaded, Sources};
 use crate::control;
-use crate::drain_mark::DrainMark;
-use crate::driver::Driver;
-use crate::follow::Followers;
-use crate::handle::Handle;
-use crate::kube::{self, Access, Credentials, KubeConfig, Tuning};
-use crate::last_good::LastGood;
-use crate::lifecycle::Signals;
-use crate::lock::Lock;
-use crate::logging::LogHandle;
-use crate::memory;
-use crate::metrics::{self, Reading};
+use crate::engine::driver::EngineDriver;
+use crate::engine::effects::{EffectDispatcher, EffectStats};
+use crate::engine::handle::EngineHandle;
+use crate::engine::observers::DaemonObserver;
+use crate::host::drain_mark::DrainMark;
+use crate::host::instance_lock::InstanceLock;
+use crate::host::logging::LogHandle;
+use crate::host::memory;
+use crate::host::signals::DaemonSignals;
+use crate::host::systemd::{NotifySocket, SystemdNotifier, watchdog};
+use crate::kube::LastGoodConfig;
+use crate::kube::{self, ApiAccess, Credentials, KubeConfig, KubeTuning};
+use crate::metrics::{self, MetricSources};
 use crate::netlink::monitor::MonitorError;
-use crate::netlink::{Applier, ApplierHandle, Marks, Monitor, MonitorSettings};
-use crate::packets::Announcer;
-use crate::systemd::{Notifier, Systemd, watchdog};
+use crate::netlink::{AddressOwnership, ApplierHandle, KernelApplier, KernelMonitor, MonitorSettings};
 
 /// Facts and answers waiting for the engine: a few thousand kernel events at once are
 /// taken without gathering, and it costs memory only when used. When it is full the
 /// watches wait, and the monitor gathers its changes into one.
-const INPUTS: usize = 4096;
+const INPUT_QUEUE: usize = 4096;
 /// In the state directory: the token we asked for ourselves.
 const OWN_TOKEN: &str = "token";
 /// For what was begun when the engine said that the process may end.
-const AT_THE_END: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// What may be looked at while the daemon runs.
 #[derive(Clone, Debug)]
-pub struct Running {
-    pub handle: Handle,
+pub struct RunningDaemon {
+    pub handle: EngineHandle,
     /// The configuration in force; changes with a reload.
     pub config: watch::Receiver<Arc<Config>>,
     /// What the API server was asked and answered.
-    pub kube: Arc<kube::Counters>,
+    pub kube: Arc<kube::KubeCounters>,
 }
 
 /// Runs the daemon until it is told to end. Needs a runtime with one thread, on the
 /// thread (and so in the network namespace) that it shall serve.
 pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()> {
-    let signals = Signals::register().context("registering signals")?;
+    let signals = DaemonSignals::register().context("registering signals")?;
     let config = Arc::new(loaded.config);
-    let _lock = Lock::take(&config.paths.runtime)?;
+    let _lock = InstanceLock::take(&config.paths.runtime)?;
     fs::create_dir_all(&config.paths.state)
         .with_context(|| format!("making {}", config.paths.state.display()))?;
     let mark = Arc::new(DrainMark::in_directory(&config.paths.state));
@@ -70,27 +70,29 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
         info!(%since, "this node is drained and stays so until it is undrained");
     }
 
-    let (inputs, queue) = mpsc::channel::<Input>(INPUTS);
-    let marks = Marks::open(&config.network.marks.into(), &config.paths.runtime)?;
-    let monitor = Monitor::open(&MonitorSettings::default(), marks.clone(), inputs.clone())
+    let (inputs, queue) = mpsc::channel::<Input>(INPUT_QUEUE);
+    let marks = AddressOwnership::open(&config.network.marks.into(), &config.paths.runtime)?;
+    let monitor = KernelMonitor::open(&MonitorSettings::default(), marks.clone(), inputs.clone())
         .context("opening the netlink monitor")?;
-    let announcer = Announcer::open(monitor.handle().links())?;
-    let applier = ApplierHandle::spawn(Applier::open(marks).context("netlink")?, inputs.clone())?;
+    let packets = PacketSender::open(monitor.handle().links())?;
+    let applier = ApplierHandle::spawn(KernelApplier::open(marks).context("netlink")?, inputs.clone())?;
     let kube = kube::start(kube_config(&config, node, instance), inputs).await?;
-    let vital: [Vital; 2] = [
+    let vital: [VitalPart; 2] = [
         ("the thread that changes addresses", Box::pin(applier.gone())),
         ("the task that writes the Lease", Box::pin(kube.lease_writer_gone())),
     ];
-    let stats = Arc::new(AdapterStats::default());
-    let reading = Reading { adapters: stats.clone(), monitor: monitor.handle(), kube: kube.counters() };
-    let adapters = Adapters::new(applier, announcer, monitor.handle(), kube, stats);
-    let follow = Followers { notifier: Notifier::new(Systemd, watchdog()) };
-    let (driver, handle) = Driver::new(Engine::new(engine), queue, adapters, follow, mark)?;
+    let stats = Arc::new(EffectStats::default());
+    let metric_sources =
+        MetricSources { adapters: stats.clone(), monitor: monitor.handle(), kube: kube.counters() };
+    let adapters = EffectDispatcher::new(applier, packets, monitor.handle(), kube, stats);
+    let follow = DaemonObserver { notifier: SystemdNotifier::new(NotifySocket, watchdog()) };
+    let (driver, handle) = EngineDriver::new(Engine::new(engine), queue, adapters, follow, mark)?;
 
     let (applied, current) = watch::channel(config);
-    let running = Running { handle: handle.clone(), config: current, kube: reading.kube.clone() };
-    let metrics = metrics::serve(running.clone(), reading);
-    let _control = control::start(running, control::Limits::default(), metrics)?;
+    let running =
+        RunningDaemon { handle: handle.clone(), config: current, kube: metric_sources.kube.clone() };
+    let metrics = metrics::serve(running.clone(), metric_sources);
+    let _control = control::start(running, control::ControlLimits::default(), metrics)?;
     let mut around = JoinSet::new();
     around.spawn(memory::shrink_after_start(handle.clone()));
     around.spawn(async move {
@@ -98,9 +100,9 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
     });
     let monitor = tokio::spawn(monitor.run());
     let monitor = async { ended_monitor(monitor.await) };
-    let adapters = attend(driver.run(), monitor, vital).await?;
+    let adapters = run_until_ended(driver.run(), monitor, vital).await?;
     let left = adapters.left_behind().join(" ");
-    adapters.finish(AT_THE_END).await;
+    adapters.finish(SHUTDOWN_GRACE).await;
     if !left.is_empty() {
         // Their lifetime ends them; until then the Lease keeps others from them.
         anyhow::bail!("the kernel did not let go of {left}");
@@ -110,15 +112,15 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
 }
 
 /// A part the daemon cannot do without, by name, and its end.
-type Vital = (&'static str, Pin<Box<dyn Future<Output = ()>>>);
+type VitalPart = (&'static str, Pin<Box<dyn Future<Output = ()>>>);
 
 /// Runs the engine's task until it is done. If a part ends before, so does the process: an
 /// engine whose decisions nobody carries out looks healthy, feeds the watchdog, and serves
 /// nobody. The service manager starts another, which takes over what is in the kernel.
-async fn attend<T>(
+async fn run_until_ended<T>(
     driver: impl Future<Output = io::Result<T>>,
     monitor: impl Future<Output = anyhow::Error>,
-    vital: [Vital; 2],
+    vital: [VitalPart; 2],
 ) -> Result<T> {
     let [(first, first_gone), (second, second_gone)] = vital;
     tokio::select! {
@@ -157,13 +159,13 @@ fn kube_config(config: &Config, node: purelb_core::NodeName, instance: InstanceI
             default_announcer: config.services.default_announcer,
         },
         control_endpoint: config.control_endpoint(),
-        access: Access {
+        access: ApiAccess {
             credentials,
             servers: settings.servers.clone(),
             own_token: Some(config.paths.state.join(OWN_TOKEN)),
         },
-        tuning: Tuning::default(),
-        last_good: LastGood::in_directory(&config.paths.state),
+        tuning: KubeTuning::default(),
+        last_good: LastGoodConfig::in_directory(&config.paths.state),
     }
 }
 
@@ -217,18 +219,18 @@ mod tests {
     async fn the_process_ends_with_any_part_it_cannot_do_without() {
         let driver = || std::future::pending::<io::Result<()>>();
         let monitor = || std::future::pending::<anyhow::Error>();
-        let part = |name, gone: bool| -> Vital {
+        let part = |name, gone: bool| -> VitalPart {
             let end: Pin<Box<dyn Future<Output = ()>>> =
                 if gone { Box::pin(std::future::ready(())) } else { Box::pin(std::future::pending()) };
             (name, end)
         };
         for dead in [0, 1] {
             let vital = [part("first", dead == 0), part("second", dead == 1)];
-            let ended = attend(driver(), monitor(), vital).await.unwrap_err();
+            let ended = run_until_ended(driver(), monitor(), vital).await.unwrap_err();
             assert_eq!(ended.to_string(), format!("{} has ended", ["first", "second"][dead]));
         }
         let both = [part("first", true), part("second", true)];
-        attend(std::future::ready(Ok(())), monitor(), both).await.expect("done is done");
+        run_until_ended(std::future::ready(Ok(())), monitor(), both).await.expect("done is done");
     }
 
     #[test]

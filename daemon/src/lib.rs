@@ -1,26 +1,26 @@
 //! The daemon on every node: adapters around the engine of `purelb-core`.
 //!
-//! Each module turns something outside into engine inputs, or engine effects into
-//! actions whose results come back as inputs.
+//! | room | what is in it |
+//! |---|---|
+//! | `app` | builds all of it from the configuration, and runs it |
+//! | `engine` | the task that owns the engine, and where its effects go |
+//! | `announce` | tells the network where an address is: gratuitous ARP, neighbour advertisements |
+//! | `netlink` | the kernel: what it shows, what we change, which addresses are ours |
+//! | `kube` | the API server: a client, watches, writes |
+//! | `control` | the control API |
+//! | `metrics` | metrics for Prometheus |
+//! | `config` | the settings |
+//! | `host` | clock, lock, signals, service manager, log, state files |
+//!
+//! Each turns something outside into engine inputs, or engine effects into actions whose
+//! results come back as inputs.
 
-pub mod adapters;
+pub mod announce;
 pub mod app;
-pub mod clock;
 pub mod config;
 pub mod control;
-pub mod drain_mark;
-pub mod driver;
-pub mod follow;
-pub mod handle;
+pub mod engine;
+pub mod host;
 pub mod kube;
-pub mod last_good;
-pub mod lifecycle;
-pub mod lock;
-pub mod logging;
-pub mod memory;
 pub mod metrics;
 pub mod netlink;
-pub mod packets;
-pub mod reason_log;
-mod state_file;
-pub mod systemd;

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use purelbd::app;
 use purelbd::config::{self, Sources};
-use purelbd::netlink::{Marks, withdraw_all};
-use purelbd::{app, logging, memory};
+use purelbd::host::{logging, memory};
+use purelbd::netlink::{AddressOwnership, withdraw_all};
 
 /// Puts the addresses of Kubernetes Services on this node's interfaces.
 #[derive(Debug, Parser)]
@@ -79,7 +80,7 @@ fn withdraw(sources: &Sources) -> Result<()> {
         eprintln!("purelbd: {error}; withdrawing with the built-in settings");
         config::Config::default()
     });
-    let marks = Marks::open(&config.network.marks.into(), &config.paths.runtime)
+    let marks = AddressOwnership::open(&config.network.marks.into(), &config.paths.runtime)
         .context("telling our addresses from others'")?;
     let done = withdraw_all(&marks);
     eprintln!("purelbd: {done}");

@@ -13,14 +13,14 @@ use k8s_openapi::api::events::v1::Event as KubeEvent;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use purelb_api::{LBNodeAgent, names};
-use purelb_core::io::{
-    Event, EventKind, EventObject, Input, LeaseContent, LeaseError, LeaseMode, LeaseWrite, Renewed, Source,
-    Update,
+use purelb_core::messages::{
+    Event, EventKind, EventObject, FactsUpdate, Input, LeaseContent, LeaseError, LeaseMode, LeaseRenewal,
+    LeaseWrite, Source,
 };
 use purelb_core::{IfName, InstanceId, NodeName, ObjectKey};
 use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures, manifests};
 use purelb_kit::wait::eventually;
-use purelbd::kube::{Access, KubeConfig, KubeHandle, Tuning};
+use purelbd::kube::{ApiAccess, KubeConfig, KubeHandle, KubeTuning};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -58,12 +58,12 @@ impl Log {
 
 fn listed(log: &[Input]) -> bool {
     let has = |is: fn(&Input) -> bool| log.iter().any(is);
-    has(|i| matches!(i, Input::Services(Update::All(_))))
-        && has(|i| matches!(i, Input::Groups(Update::All(_))))
-        && has(|i| matches!(i, Input::Agents(Update::All(_))))
-        && has(|i| matches!(i, Input::Endpoints(Update::All(_))))
-        && has(|i| matches!(i, Input::Nodes(Update::All(_))))
-        && has(|i| matches!(i, Input::Leases(Update::All(_))))
+    has(|i| matches!(i, Input::Services(FactsUpdate::All(_))))
+        && has(|i| matches!(i, Input::Groups(FactsUpdate::All(_))))
+        && has(|i| matches!(i, Input::Agents(FactsUpdate::All(_))))
+        && has(|i| matches!(i, Input::Endpoints(FactsUpdate::All(_))))
+        && has(|i| matches!(i, Input::Nodes(FactsUpdate::All(_))))
+        && has(|i| matches!(i, Input::Leases(FactsUpdate::All(_))))
 }
 
 async fn plane() -> Result<&'static ControlPlane> {
@@ -90,17 +90,17 @@ impl Daemon {
     async fn start(
         plane: &ControlPlane,
         name: &str,
-        access: impl AsyncFnOnce(&Node) -> Result<Access>,
+        access: impl AsyncFnOnce(&Node) -> Result<ApiAccess>,
     ) -> Result<Daemon> {
-        let tuning = Tuning { condition_delay: Duration::from_millis(50), ..Tuning::default() };
+        let tuning = KubeTuning { condition_delay: Duration::from_millis(50), ..KubeTuning::default() };
         Self::start_tuned(plane, name, tuning, access).await
     }
 
     async fn start_tuned(
         plane: &ControlPlane,
         name: &str,
-        tuning: Tuning,
-        access: impl AsyncFnOnce(&Node) -> Result<Access>,
+        tuning: KubeTuning,
+        access: impl AsyncFnOnce(&Node) -> Result<ApiAccess>,
     ) -> Result<Daemon> {
         let admin = plane.admin()?;
         let node =
@@ -113,7 +113,7 @@ impl Daemon {
             control_endpoint: None,
             access: access(&node).await?,
             tuning,
-            last_good: purelbd::last_good::LastGood::in_memory(),
+            last_good: purelbd::kube::LastGoodConfig::in_memory(),
         };
         let (inputs, receiver) = mpsc::channel(64);
         let log = Log::collect(receiver);
@@ -128,12 +128,12 @@ impl Daemon {
         let account = ServiceAccount::node_daemon();
         Self::start(plane, name, async |node| {
             let token = plane.token_for_node(&account, node).await?;
-            Ok(Access::kubeconfig(plane.kubeconfig_with_token(&plane.url(), &token)?))
+            Ok(ApiAccess::kubeconfig(plane.kubeconfig_with_token(&plane.url(), &token)?))
         })
         .await
     }
 
-    async fn write(&self, seq: u64, mode: LeaseMode) -> Result<Result<Renewed, LeaseError>> {
+    async fn write(&self, seq: u64, mode: LeaseMode) -> Result<Result<LeaseRenewal, LeaseError>> {
         let content = LeaseContent {
             instance: InstanceId::new("me")?,
             duration: Duration::from_secs(10),
@@ -175,7 +175,7 @@ async fn a_lease_lives_and_ends_with_the_shipped_rights() -> Result<()> {
     let mark = last.map(|r| r.renewal);
     let echo = |log: &[Input]| {
         log.iter()
-            .any(|i| matches!(i, Input::Leases(Update::Set(l)) if Some(&l.renewal) == mark.as_ref()))
+            .any(|i| matches!(i, Input::Leases(FactsUpdate::Set(l)) if Some(&l.renewal) == mark.as_ref()))
             .then_some(())
     };
     daemon.log.find("the watch shows what was written", echo).await?;
@@ -214,7 +214,9 @@ async fn slots_events_and_conditions_with_the_shipped_rights() -> Result<()> {
     let service = fixtures::allocated(fixtures::service("shop", "web"), "g", "local");
     let web = fixtures::create_with_ingress(&daemon.admin, &service, &ips).await?;
     let told = |log: &[Input]| {
-        log.iter().any(|i| matches!(i, Input::Services(Update::Set(s)) if s.vips.len() == 2)).then_some(())
+        log.iter()
+            .any(|i| matches!(i, Input::Services(FactsUpdate::Set(s)) if s.vips.len() == 2))
+            .then_some(())
     };
     daemon.log.find("the Service", told).await?;
     let key = ObjectKey::of("shop", "web")?;
@@ -280,8 +282,8 @@ async fn endpoints_by_name_on_a_real_server() -> Result<()> {
     let (slices, told) = daemon
         .log
         .find("slices, then the Service", |log| {
-            let slices = log.iter().position(|i| matches!(i, Input::Endpoints(Update::All(e)) if !e.is_empty()))?;
-            let is = |i: &Input| matches!(i, Input::Services(Update::Set(s)) if s.key.name() == "near" && !s.vips.is_empty());
+            let slices = log.iter().position(|i| matches!(i, Input::Endpoints(FactsUpdate::All(e)) if !e.is_empty()))?;
+            let is = |i: &Input| matches!(i, Input::Services(FactsUpdate::Set(s)) if s.key.name() == "near" && !s.vips.is_empty());
             Some((slices, log.iter().position(is)?))
         })
         .await?;
@@ -298,7 +300,7 @@ async fn a_rotating_token_bound_to_its_node() -> Result<()> {
         let token = plane.token_for_node(&account, node).await?;
         let (kubeconfig, token) = plane.kubeconfig_with_token_file(&plane.url(), &token)?;
         *file.lock().unwrap() = Some(token);
-        Ok(Access::kubeconfig(kubeconfig))
+        Ok(ApiAccess::kubeconfig(kubeconfig))
     })
     .await?;
     let file = file.into_inner().unwrap().context("a token file")?;
@@ -312,7 +314,7 @@ async fn a_rotating_token_bound_to_its_node() -> Result<()> {
     daemon.handle.relist(Source::Leases);
     let before = daemon.log.len();
     let again = |log: &[Input]| {
-        log[before..].iter().any(|i| matches!(i, Input::Leases(Update::All(_)))).then_some(())
+        log[before..].iter().any(|i| matches!(i, Input::Leases(FactsUpdate::All(_)))).then_some(())
     };
     daemon.log.find("listed with the new token", again).await
 }
@@ -335,8 +337,8 @@ async fn a_server_that_was_away() -> Result<()> {
     let told = |log: &[Input]| {
         let is = |n: &purelb_core::facts::NodeFacts| n.name.as_str() == "newcomer";
         let all = log.iter().any(|i| match i {
-            Input::Nodes(Update::Set(n)) => is(n),
-            Input::Nodes(Update::All(all)) => all.iter().any(is),
+            Input::Nodes(FactsUpdate::Set(n)) => is(n),
+            Input::Nodes(FactsUpdate::All(all)) => all.iter().any(is),
             _ => false,
         });
         all.then_some(())
@@ -354,14 +356,15 @@ async fn a_daemon_gets_its_next_token_by_itself() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (own, given) = (dir.path().join("token"), Mutex::new(None));
     // At once instead of after four fifths, and once.
-    let tuning = Tuning { token_share: 0, token_look: Duration::from_secs(3600), ..Tuning::default() };
+    let tuning =
+        KubeTuning { token_share: 0, token_look: Duration::from_secs(3600), ..KubeTuning::default() };
     let daemon = Daemon::start_tuned(plane, "renews-node", tuning, async |node| {
         let token = plane.token_for_node(&account, node).await?;
         let (kubeconfig, file) = plane.kubeconfig_with_token_file(&plane.url(), &token)?;
         *given.lock().unwrap() = Some((file, token));
         // Tokens say when they were made in seconds: the next one is to be newer.
         tokio::time::sleep(Duration::from_millis(1100)).await;
-        Ok(Access { own_token: Some(own.clone()), ..Access::kubeconfig(kubeconfig) })
+        Ok(ApiAccess { own_token: Some(own.clone()), ..ApiAccess::kubeconfig(kubeconfig) })
     })
     .await?;
     let (file, first) = given.into_inner().unwrap().context("a token")?;

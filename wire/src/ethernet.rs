@@ -15,16 +15,16 @@
 
 use crate::MacAddr;
 
-pub const HEADER_LEN: usize = 14;
+pub const ETHERNET_HEADER_LEN: usize = 14;
 
-pub const TYPE_ARP: u16 = 0x0806;
-pub const TYPE_IPV6: u16 = 0x86dd;
-pub const TYPE_VLAN: u16 = 0x8100;
-pub const TYPE_QINQ: u16 = 0x88a8;
+pub const ETHERTYPE_ARP: u16 = 0x0806;
+pub const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub const ETHERTYPE_VLAN: u16 = 0x8100;
+pub const ETHERTYPE_QINQ: u16 = 0x88a8;
 
 /// A frame's addresses, its innermost type and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct EthernetFrame<'a> {
     pub destination: MacAddr,
     pub source: MacAddr,
     /// The innermost VLAN id, if the frame is tagged.
@@ -33,7 +33,7 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
-impl<'a> Frame<'a> {
+impl<'a> EthernetFrame<'a> {
     /// `None` if the frame ends before its payload begins.
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let (destination, rest) = frame.split_at_checked(6)?;
@@ -41,7 +41,7 @@ impl<'a> Frame<'a> {
         let mut vlan = None;
         let mut ethertype = take_u16(&mut rest)?;
         // Each turn takes four bytes, so a frame of nothing but tags ends the loop.
-        while matches!(ethertype, TYPE_VLAN | TYPE_QINQ) {
+        while matches!(ethertype, ETHERTYPE_VLAN | ETHERTYPE_QINQ) {
             vlan = Some(take_u16(&mut rest)? & 0x0fff);
             ethertype = take_u16(&mut rest)?;
         }
@@ -63,7 +63,7 @@ fn take_u16(rest: &mut &[u8]) -> Option<u16> {
 
 /// Writes an untagged header at the start of `frame`.
 pub(crate) fn write_header(
-    frame: &mut [u8; HEADER_LEN],
+    frame: &mut [u8; ETHERNET_HEADER_LEN],
     destination: MacAddr,
     source: MacAddr,
     ethertype: u16,

@@ -1,25 +1,25 @@
 //! The packets by which a host says "this address is mine": ARP (RFC 826, RFC 5227)
 //! and neighbour discovery (RFC 4861), as Ethernet frames.
 //!
-//! [`arp`] and [`ndp`] build what an owner sends when it takes a VIP; [`claim`] reads
+//! [`arp`] and [`ndp`] build what an owner sends when it takes a VIP; [`address_claim`] reads
 //! any frame and says which claim it makes, if it makes one. No sockets and no clock,
 //! and no input makes a decoder panic: frames come from strangers.
 
+pub mod address_claim;
 pub mod arp;
-pub mod claim;
 pub mod ethernet;
-pub mod mac;
+pub mod mac_addr;
 pub mod ndp;
 
 use std::net::IpAddr;
 
-pub use claim::{Claim, Kind, Seen, classify};
-pub use mac::{MacAddr, ParseMacError};
+pub use address_claim::{AddressClaim, ClaimKind, FrameClass, classify};
+pub use mac_addr::{MacAddr, ParseMacError};
 
 /// The frames that announce `vip` at `mac`, in the order they are to be sent: for
 /// IPv4 the request form and the reply form, since hosts differ in which of the two
 /// they believe; for IPv6 one unsolicited advertisement.
-pub fn announcement(vip: IpAddr, mac: MacAddr) -> Vec<Vec<u8>> {
+pub fn announcement_frames(vip: IpAddr, mac: MacAddr) -> Vec<Vec<u8>> {
     match vip {
         IpAddr::V4(ip) => {
             vec![arp::gratuitous_request(ip, mac).to_vec(), arp::gratuitous_reply(ip, mac).to_vec()]

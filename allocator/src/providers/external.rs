@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hyper_util::rt::TokioIo;
-use purelb_core::allocation::{Listed, Question};
+use purelb_core::allocation::{ProviderListing, ProviderQuestion};
 use purelb_core::{Family, ObjectKey, Vip};
 use purelb_proto::ipam::v1::ipam_client::IpamClient;
 use purelb_proto::ipam::v1::{
@@ -61,7 +61,7 @@ impl External {
         }
     }
 
-    async fn one(&self, question: &Question, families: &[Family]) -> Result<Vec<Vip>, ProviderError> {
+    async fn one(&self, question: &ProviderQuestion, families: &[Family]) -> Result<Vec<Vip>, ProviderError> {
         let want = if question.explicit.is_empty() {
             let wire = |family: &Family| match family {
                 Family::V4 => WireFamily::Ipv4.into(),
@@ -99,11 +99,11 @@ impl External {
 
 #[async_trait]
 impl Provider for External {
-    async fn allocate(&self, question: &Question) -> Result<Vec<Vip>, ProviderError> {
+    async fn allocate(&self, question: &ProviderQuestion) -> Result<Vec<Vip>, ProviderError> {
         if !question.explicit.is_empty() {
             let mut ips = self.one(question, &[]).await?;
             if !question.families.is_empty() {
-                let rest = Question { explicit: Vec::new(), ..question.clone() };
+                let rest = ProviderQuestion { explicit: Vec::new(), ..question.clone() };
                 match self.one(&rest, &question.families).await {
                     Ok(more) => ips.extend(more),
                     Err(_) if question.either => {}
@@ -143,7 +143,7 @@ impl Provider for External {
         self.seen("Release", answer).map(drop)
     }
 
-    async fn list(&self, pool: &str) -> Result<Option<Vec<Listed>>, ProviderError> {
+    async fn list(&self, pool: &str) -> Result<Option<Vec<ProviderListing>>, ProviderError> {
         let ours = self.installation.to_string();
         let mut listed = Vec::new();
         let mut page_token = String::new();
@@ -158,7 +158,10 @@ impl Provider for External {
             // One it does not know the owner of is nobody's to give back.
             let given = page.holdings.iter().filter(|holding| holding.installation == ours);
             listed.extend(given.filter_map(|holding| {
-                Some(Listed { service: ObjectKey::new(&holding.service).ok()?, ip: holding.ip.parse().ok()? })
+                Some(ProviderListing {
+                    service: ObjectKey::new(&holding.service).ok()?,
+                    ip: holding.ip.parse().ok()?,
+                })
             }));
             page_token = page.next_page_token;
             if page_token.is_empty() {

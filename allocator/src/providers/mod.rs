@@ -1,11 +1,11 @@
 //! Address books of others: NetBox, and providers of the operator's own over gRPC.
 //!
 //! One trait for both. Ranges kept in the cluster need no IO and are decided in
-//! `purelb_core::pools`; what is asked for here is the same `Question`.
+//! `purelb_core::pools`; what is asked for here is the same `ProviderQuestion`.
 
 mod external;
 mod netbox;
-mod rest;
+mod rest_client;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kube::Client;
 use purelb_api::group::{GroupConfig, Source};
-use purelb_core::allocation::{Listed, Question};
+use purelb_core::allocation::{ProviderListing, ProviderQuestion};
 use purelb_core::pools::GroupName;
 use purelb_core::{Mono, ObjectKey, Vip};
 use rustls::ClientConfig;
@@ -79,13 +79,13 @@ pub struct ProviderStats {
 #[async_trait]
 pub trait Provider: Send + Sync + std::fmt::Debug {
     /// The addresses asked for; the same question has the same answer.
-    async fn allocate(&self, question: &Question) -> Result<Vec<Vip>, ProviderError>;
+    async fn allocate(&self, question: &ProviderQuestion) -> Result<Vec<Vip>, ProviderError>;
     /// Takes an address back, or with None all the Service has. What is not held is
     /// no error.
     async fn release(&self, pool: &str, service: &ObjectKey, ip: Option<Vip>) -> Result<(), ProviderError>;
     async fn stats(&self, pool: &str) -> Result<ProviderStats, ProviderError>;
     /// What it has given to this installation; None: it cannot say.
-    async fn list(&self, pool: &str) -> Result<Option<Vec<Listed>>, ProviderError>;
+    async fn list(&self, pool: &str) -> Result<Option<Vec<ProviderListing>>, ProviderError>;
 }
 
 /// How many may be asked something at the same time.
@@ -135,7 +135,11 @@ impl Rested {
         answer
     }
 
-    pub async fn allocate(&self, guard: &Guard, question: &Question) -> Result<Vec<Vip>, ProviderError> {
+    pub async fn allocate(
+        &self,
+        guard: &Guard,
+        question: &ProviderQuestion,
+    ) -> Result<Vec<Vip>, ProviderError> {
         let _turn = self.enter(guard).await?;
         self.note(self.inner.allocate(question).await)
     }
@@ -156,7 +160,11 @@ impl Rested {
         self.note(self.inner.stats(pool).await)
     }
 
-    pub async fn list(&self, guard: &Guard, pool: &str) -> Result<Option<Vec<Listed>>, ProviderError> {
+    pub async fn list(
+        &self,
+        guard: &Guard,
+        pool: &str,
+    ) -> Result<Option<Vec<ProviderListing>>, ProviderError> {
         let _turn = self.enter(guard).await?;
         self.note(self.inner.list(pool).await)
     }
@@ -180,7 +188,7 @@ impl NetboxAccess {
     /// Read once in the life of the process: the system's certificates are many, and the
     /// loop that renews the Lease waits meanwhile.
     fn tls(&self) -> ClientConfig {
-        self.tls.get_or_init(|| rest::trusting(&self.trust)).clone()
+        self.tls.get_or_init(|| rest_client::trusting(&self.trust)).clone()
     }
 }
 

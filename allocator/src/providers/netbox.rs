@@ -19,13 +19,13 @@ use async_trait::async_trait;
 use http::Method;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use purelb_core::allocation::{Listed, Question};
+use purelb_core::allocation::{ProviderListing, ProviderQuestion};
 use purelb_core::{Family, ObjectKey, Vip};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::rest::Rest;
+use super::rest_client::Rest;
 use super::{Installation, Provider, ProviderError, ProviderStats};
 
 const PAGE: usize = 200;
@@ -283,7 +283,7 @@ impl Netbox {
 
 #[async_trait]
 impl Provider for Netbox {
-    async fn allocate(&self, question: &Question) -> Result<Vec<Vip>, ProviderError> {
+    async fn allocate(&self, question: &ProviderQuestion) -> Result<Vec<Vip>, ProviderError> {
         let mut given = Vec::new();
         for ip in &question.explicit {
             given.push(self.explicit(*ip, &question.service).await?);
@@ -323,11 +323,11 @@ impl Provider for Netbox {
         Ok(())
     }
 
-    async fn list(&self, _pool: &str) -> Result<Option<Vec<Listed>>, ProviderError> {
+    async fn list(&self, _pool: &str) -> Result<Option<Vec<ProviderListing>>, ProviderError> {
         let query = format!("&status=active&description__isw={}", escape(MARK));
         let entries = self.addresses(&query).await?;
         let ours = entries.into_iter().filter(|entry| entry.status == "active").filter_map(|entry| {
-            Some(Listed { service: marked(&entry.description, &self.installation)?, ip: entry.ip })
+            Some(ProviderListing { service: marked(&entry.description, &self.installation)?, ip: entry.ip })
         });
         Ok(Some(ours.collect()))
     }

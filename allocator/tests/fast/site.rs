@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use kube::Client;
-use purelb_allocator::config::Settings;
-use purelb_allocator::{Allocator, http::Health};
+use purelb_allocator::settings::Settings;
+use purelb_allocator::{Allocator, http_server::Health};
 use purelb_kit::embedded::EmbeddedApi;
 use purelb_kit::wait::eventually;
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
-use purelb_allocator::config::Settings;
+use purelb_allocator::settings::Settings;
 use purelb_kit::embedded::EmbeddedApi;
 use purelb_kit::ipam::Provider;
 use purelb_kit::netbox::{NetboxServer, Store};

@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use purelb_allocator::config::Settings;
+use purelb_allocator::settings::Settings;
 use purelb_kit::controlplane::{ControlPlane, ServiceAccount, fixtures};
 use purelb_kit::wait::eventually;
 use serde_json::{Value, json};

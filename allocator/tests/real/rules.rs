@@ -240,8 +240,11 @@ async fn released_on_type_change_and_taken_again() -> Result<()> {
         .await?;
     c.service("types/c", &[("service-group", "types"), ("addresses", "10.6.0.11")]).await?;
     c.has("types/c", &["10.6.0.11"]).await?;
-    let a = c.state("types/a").await?;
-    assert!(a.ips.is_empty() && !a.annotations.contains_key("purelb.io/allocated-by"), "{a:?}");
+    // The address is free before the write that says so has reached the Service.
+    c.until("types/a", "the marks come off", |s| {
+        s.ips.is_empty() && !s.annotations.contains_key("purelb.io/allocated-by")
+    })
+    .await?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ fn group(spec: Value) -> ServiceGroup {
 }
 
 fn read(object: ServiceGroup) -> Result<GroupConfig, ConfigProblem> {
-    parse(&object, &Rules::default())
+    parse(&object, &RangeRules::default())
 }
 
 fn pool(pool: &str, subnet: &str) -> Value {
@@ -72,7 +72,7 @@ fn a_netbox_says_how_long_the_prefixes_of_its_addresses_are() {
     for (text, length) in [("default", None), ("/24", Some(24)), ("/64", Some(64))] {
         let spec =
             json!({"netbox": {"url": "https://netbox.example.com", "tenant": "t", "aggregation": text}});
-        let facts = parse(&group(spec), &Rules::default()).unwrap().facts();
+        let facts = parse(&group(spec), &RangeRules::default()).unwrap().facts();
         assert_eq!((facts.aggregation, facts.ranges.len()), (length, 0), "{text}");
     }
 }

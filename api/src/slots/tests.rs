@@ -8,8 +8,8 @@ fn vip(text: &str) -> Vip {
     text.parse().unwrap()
 }
 
-fn mk_slot(node: &str, interface: &str) -> Slot {
-    Slot { node: NodeName::new(node).unwrap(), interface: IfName::new(interface).unwrap() }
+fn mk_slot(node: &str, interface: &str) -> AnnouncingSlot {
+    AnnouncingSlot { node: NodeName::new(node).unwrap(), interface: IfName::new(interface).unwrap() }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn only_our_own_slot_is_taken_back() {
     assert_eq!(without(text, vip("10.0.0.11"), &n1), None);
 }
 
-fn any_slots() -> impl Strategy<Value = BTreeMap<Vip, Slot>> {
+fn any_slots() -> impl Strategy<Value = BTreeMap<Vip, AnnouncingSlot>> {
     let one = (any::<u32>(), "[a-z][a-z0-9.-]{0,20}", "[a-z][a-z0-9.,]{0,14}");
     let one = one
         .prop_map(|(ip, node, ifname)| (Vip::new(IpAddr::V4(Ipv4Addr::from(ip))), mk_slot(&node, &ifname)));

@@ -1,15 +1,18 @@
 //! One Service: what it should have, compared with what it has.
 
-use super::book::Allocations;
-use super::compare::{Outcome, RANGE_REMOVED, compare, list};
-use super::decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
-use super::facts::{GroupSource, GroupSpec, ServiceAsk, Whose};
+use super::allocations::Allocations;
+use super::decision::{
+    AllocationTally, Change, Decision, ProviderQuestion, ServiceEvent, ServiceEventKind, ServiceMarks,
+};
+use super::facts::{GroupSource, GroupSpec, ServiceAsk, ServiceOwner};
 use super::refusal::Refusal;
-use super::waiting::Want;
+use super::service_change::{RANGE_REMOVED, ServiceOutcome, compare, list};
+use super::waiting_services::AwaitedRelease;
 use crate::facts::PoolType;
 use crate::ids::{Family, ObjectKey, Vip};
 use crate::pools::{
-    AllocateError, Claim, Clash, Families, Grant, GroupName, Missing, Pick, Place, Range, Request, WaitsFor,
+    AddressClaim, AddressGrant, AddressRequest, AllocateError, Families, GroupName, PoolPlace, Range,
+    RangePick, SharingClash, Shortfall, WaitsFor,
 };
 
 impl Allocations {
@@ -19,11 +22,11 @@ impl Allocations {
         let Some(entry) = self.entry(key) else { return Decision::Nothing };
         let ask = entry.ask.clone();
         let leaves = match ask.whose {
-            Whose::Ours => return self.decide_ours(&ask),
-            Whose::NoLoadBalancer => ask.marked,
+            ServiceOwner::Ours => return self.decide_ours(&ask),
+            ServiceOwner::NoLoadBalancer => ask.marked,
             // Only one that was ours under our eyes: a mark alone may be that of
             // another installation beside us.
-            Whose::Foreign => ask.marked && entry.was_ours,
+            ServiceOwner::Foreign => ask.marked && entry.was_ours,
         };
         self.set_waiting(key, Vec::new());
         if !leaves {
@@ -33,13 +36,13 @@ impl Allocations {
         if released.is_empty() {
             self.give_all_back(key);
         }
-        let mut change = Change { marks: Some(Marks::Clear), ..Change::default() };
+        let mut change = Change { marks: Some(ServiceMarks::Clear), ..Change::default() };
         if !ask.held.is_empty() {
             change.ingress = Some(Vec::new());
         }
         if !released.is_empty() {
             let message = format!("Released {}", list(&released));
-            change.notes.push(Note { kind: NoteKind::AddressReleased, message });
+            change.notes.push(ServiceEvent { kind: ServiceEventKind::AddressReleased, message });
         }
         Decision::Write(Box::new(change))
     }
@@ -48,9 +51,9 @@ impl Allocations {
         let outcome = match self.outcome(ask) {
             Ok(outcome) => outcome,
             // Looked at again when what it had is back.
-            Err(Stop::Ask(_)) if self.is_returning(&ask.key) => return Decision::Nothing,
-            Err(Stop::Ask(question)) => return Decision::Ask(question),
-            Err(Stop::Refuse(refusal)) => self.refused(ask, refusal),
+            Err(Undecided::Ask(_)) if self.is_returning(&ask.key) => return Decision::Nothing,
+            Err(Undecided::Ask(question)) => return Decision::Ask(question),
+            Err(Undecided::Refuse(refusal)) => self.refused(ask, refusal),
         };
         let had = self.kept(ask);
         let gained = outcome.addresses.iter().any(|ip| !had.contains(ip));
@@ -69,33 +72,33 @@ impl Allocations {
     /// It keeps what it has of the families it wants, and is told why not more. Its
     /// annotations go on saying where that came from: whoever may edit the Service could
     /// otherwise ask for something impossible and then write into them what they like.
-    fn refused(&mut self, ask: &ServiceAsk, refusal: Refusal) -> Outcome {
+    fn refused(&mut self, ask: &ServiceAsk, refusal: Refusal) -> ServiceOutcome {
         let kept = self.kept(ask);
         let from = kept.iter().find_map(|ip| self.claim_group(&ask.key, *ip));
         let group = from.and_then(|name| self.groups().get(name)).cloned();
         let wants = match &refusal {
             Refusal::Pools(why) => self.wants(ask, why),
-            Refusal::ProviderGaveHeld { ip, .. } => vec![Want::Address(*ip)],
-            _ => vec![Want::Outside],
+            Refusal::ProviderGaveHeld { ip, .. } => vec![AwaitedRelease::Address(*ip)],
+            _ => vec![AwaitedRelease::Outside],
         };
-        Outcome { addresses: kept, group, refusal: Some(refusal), wants, ..Outcome::default() }
+        ServiceOutcome { addresses: kept, group, refusal: Some(refusal), wants, ..ServiceOutcome::default() }
     }
 
     /// What another Service could free that would help.
-    fn wants(&mut self, ask: &ServiceAsk, why: &AllocateError) -> Vec<Want> {
+    fn wants(&mut self, ask: &ServiceAsk, why: &AllocateError) -> Vec<AwaitedRelease> {
         match why {
             AllocateError::Exhausted { group, family, .. } => {
                 if self.is_multi_pool(ask, group) {
-                    return vec![Want::More(group.clone())];
+                    return vec![AwaitedRelease::More(group.clone())];
                 }
                 self.no_room(group, *family);
                 // One family that is said to be full may not be the only one missing.
-                ask.families.order().map(|family| Want::Room(group.clone(), family)).collect()
+                ask.families.order().map(|family| AwaitedRelease::Room(group.clone(), family)).collect()
             }
             AllocateError::InUse { ip, .. }
             | AllocateError::PortTaken { ip, .. }
-            | AllocateError::OtherPods { ip, .. } => vec![Want::Address(*ip)],
-            _ => vec![Want::Outside],
+            | AllocateError::OtherPods { ip, .. } => vec![AwaitedRelease::Address(*ip)],
+            _ => vec![AwaitedRelease::Outside],
         }
     }
 
@@ -126,7 +129,7 @@ impl Allocations {
         recorded.or_else(|| self.group_name(ask.from.as_deref()?))
     }
 
-    fn outcome(&mut self, ask: &ServiceAsk) -> Result<Outcome, Stop> {
+    fn outcome(&mut self, ask: &ServiceAsk) -> Result<ServiceOutcome, Undecided> {
         let explicit = ask.explicit.clone().map_err(Refusal::BadAddresses)?;
         let current = self.current(ask);
         let target = self.target(ask, &explicit, current.as_ref())?;
@@ -144,7 +147,7 @@ impl Allocations {
         explicit: &[Vip],
         target: &GroupName,
         spec: Option<GroupSpec>,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<ServiceOutcome, Undecided> {
         let live = self.live().clone();
         let announce = spec.as_ref().map_or(PoolType::Local, |spec| spec.announce);
         let eligible = |range: &Range| announce == PoolType::Remote || range.served_by(&live);
@@ -155,11 +158,11 @@ impl Allocations {
         let multi_pool = self.is_multi_pool(ask, target);
         let leaves = self.leaves(&ask.key);
         let pick = match (multi_pool, balance) {
-            (true, _) => Pick::EveryRange(&eligible),
-            (false, true) => Pick::Balanced,
-            (false, false) => Pick::FirstFit,
+            (true, _) => RangePick::EveryRange(&eligible),
+            (false, true) => RangePick::Balanced,
+            (false, false) => RangePick::FirstFit,
         };
-        let request = Request {
+        let request = AddressRequest {
             service: &ask.key,
             group: target,
             families: ask.families,
@@ -170,7 +173,7 @@ impl Allocations {
         };
         match self.pools_mut().allocate(&request) {
             Ok(grant) => {
-                let tally = Tally {
+                let tally = AllocationTally {
                     group: Some(target.clone()),
                     multi_pool,
                     partial: multi_pool && !grant.missing.is_empty(),
@@ -186,7 +189,7 @@ impl Allocations {
                 }
                 // Nothing more is needed; what it has is what the group once gave.
                 let remark = self.remark(ask, &kept, target);
-                Ok(Outcome { addresses: kept, group: spec, remark, ..Outcome::default() })
+                Ok(ServiceOutcome { addresses: kept, group: spec, remark, ..ServiceOutcome::default() })
             }
         }
     }
@@ -196,23 +199,23 @@ impl Allocations {
         ask: &ServiceAsk,
         target: &GroupName,
         spec: Option<GroupSpec>,
-        grant: &Grant,
-        tally: Tally,
-    ) -> Outcome {
+        grant: &AddressGrant,
+        tally: AllocationTally,
+    ) -> ServiceOutcome {
         let addresses: Vec<Vip> = grant.ips().collect();
-        let freed = |missing: &&Missing| missing.why.waits_for() == WaitsFor::Release;
-        let wants: Vec<Want> =
+        let freed = |missing: &&Shortfall| missing.why.waits_for() == WaitsFor::Release;
+        let wants: Vec<AwaitedRelease> =
             grant.missing.iter().filter(freed).flat_map(|missing| self.wants(ask, &missing.why)).collect();
         let mut remark = self.remark(ask, &addresses, target);
         if let Some(conflict) = grant.conflicts.first() {
             let others: Vec<String> =
                 conflict.services.iter().filter(|key| **key != ask.key).map(ToString::to_string).collect();
             let what = match conflict.clash {
-                Clash::Port(port) => format!("port {port} of {} is also used by Service", conflict.ip),
-                Clash::Keys => {
+                SharingClash::Port(port) => format!("port {port} of {} is also used by Service", conflict.ip),
+                SharingClash::Keys => {
                     format!("{} is also held, without the same sharing key, by Service", conflict.ip)
                 }
-                Clash::Pods => format!(
+                SharingClash::Pods => format!(
                     "{} is shared, with externalTrafficPolicy: Local and other pods, with Service",
                     conflict.ip
                 ),
@@ -222,7 +225,7 @@ impl Allocations {
             let missing: Vec<String> = grant.missing.iter().map(|missing| missing.why.to_string()).collect();
             remark = Some(("PartlyAssigned", missing.join("; ")));
         }
-        Outcome { addresses, group: spec, refusal: None, remark, wants, tally }
+        ServiceOutcome { addresses, group: spec, refusal: None, remark, wants, tally }
     }
 
     /// Addresses no group would give today.
@@ -234,7 +237,7 @@ impl Allocations {
     ) -> Option<(&'static str, String)> {
         let stray = |ip: &&Vip| {
             let from = self.claim_group(&ask.key, **ip).unwrap_or(target);
-            !matches!(self.pools().place(**ip), Place::In { group, .. } if group == *from)
+            !matches!(self.pools().place(**ip), PoolPlace::In { group, .. } if group == *from)
         };
         let strays: Vec<Vip> = addresses.iter().filter(stray).copied().collect();
         (!strays.is_empty()).then(|| {
@@ -251,7 +254,7 @@ impl Allocations {
         ask: &ServiceAsk,
         explicit: &[Vip],
         target: GroupName,
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<ServiceOutcome, Undecided> {
         let spec = self.groups().get(&target).cloned();
         let from_here = |ip: &Vip| self.claim_group(&ask.key, *ip) == Some(&target);
         let mut kept: Vec<Vip> = self.kept(ask).into_iter().filter(from_here).collect();
@@ -260,7 +263,8 @@ impl Allocations {
         let wanted: Vec<Vip> = explicit.iter().filter(|ip| !kept.contains(ip)).copied().collect();
         let has = |family| kept.iter().chain(&wanted).any(|ip: &Vip| ip.family() == family);
         let families: Vec<Family> = ask.families.order().filter(|family| !has(*family)).collect();
-        let done = Outcome { addresses: kept.clone(), group: spec.clone(), ..Outcome::default() };
+        let done =
+            ServiceOutcome { addresses: kept.clone(), group: spec.clone(), ..ServiceOutcome::default() };
         if wanted.is_empty() && families.is_empty() {
             return Ok(done);
         }
@@ -268,7 +272,7 @@ impl Allocations {
             let wanted = ask.families.order().next().unwrap_or(Family::V4);
             return Err(Refusal::from(AllocateError::WrongFamily { ip: *ip, wanted }).into());
         }
-        let question = Question {
+        let question = ProviderQuestion {
             group: target.clone(),
             service: ask.key.clone(),
             sharing_key: ask.terms.sharing.as_ref().map(|key| key.as_str().to_owned()),
@@ -278,7 +282,7 @@ impl Allocations {
         };
         let answered = self.entry(&ask.key).and_then(|entry| entry.answer.clone());
         let Some((_, answer)) = answered.filter(|(asked, _)| *asked == question) else {
-            return Err(Stop::Ask(question));
+            return Err(Undecided::Ask(question));
         };
         let given = match answer {
             Ok(given) => given,
@@ -296,27 +300,28 @@ impl Allocations {
         }
         let addresses: Vec<Vip> = kept.into_iter().chain(given).collect();
         for ip in &addresses {
-            let claim = Claim { group: Some(target.clone()), terms: ask.terms.clone() };
+            let claim = AddressClaim { group: Some(target.clone()), terms: ask.terms.clone() };
             self.pools_mut().adopt(&ask.key, *ip, claim);
         }
-        let tally = Tally { group: Some(target), ..Tally::default() };
-        Ok(Outcome { addresses, group: spec, tally, ..Outcome::default() })
+        let tally = AllocationTally { group: Some(target), ..AllocationTally::default() };
+        Ok(ServiceOutcome { addresses, group: spec, tally, ..ServiceOutcome::default() })
     }
 
     fn held_by_stranger(&self, ask: &ServiceAsk, ip: Vip) -> Option<ObjectKey> {
         let held = self.pools().held(ip)?;
-        let shares = |other: &Claim| ask.terms.sharing.is_some() && other.terms.sharing == ask.terms.sharing;
+        let shares =
+            |other: &AddressClaim| ask.terms.sharing.is_some() && other.terms.sharing == ask.terms.sharing;
         let mut others = held.holders.iter().filter(|(key, _)| **key != ask.key);
         others.find(|(_, claim)| !shares(claim)).map(|(key, _)| key.clone())
     }
 }
 
-enum Stop {
-    Ask(Question),
+enum Undecided {
+    Ask(ProviderQuestion),
     Refuse(Refusal),
 }
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for Undecided {
     fn from(refusal: Refusal) -> Self {
         Self::Refuse(refusal)
     }

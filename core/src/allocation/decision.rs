@@ -1,6 +1,6 @@
 //! What can be decided about a Service.
 
-use super::facts::Told;
+use super::facts::ServiceCondition;
 use crate::facts::PoolType;
 use crate::ids::{Family, ObjectKey, Vip};
 use crate::pools::GroupName;
@@ -12,25 +12,25 @@ pub enum Decision {
     Nothing,
     Write(Box<Change>),
     /// Its group's provider has to be asked first.
-    Ask(Question),
+    Ask(ProviderQuestion),
 }
 
 /// The difference between what a Service has and what it should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// The annotations of ours.
-    pub marks: Option<Marks>,
+    pub marks: Option<ServiceMarks>,
     /// `re-evaluate` was obeyed and comes off.
     pub evaluated: bool,
     /// The addresses the status should show.
     pub ingress: Option<Vec<Vip>>,
-    pub told: Option<Told>,
-    pub notes: Vec<Note>,
-    pub tally: Tally,
+    pub told: Option<ServiceCondition>,
+    pub notes: Vec<ServiceEvent>,
+    pub tally: AllocationTally,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Marks {
+pub enum ServiceMarks {
     Set {
         group: String,
         pool: PoolType,
@@ -42,7 +42,7 @@ pub enum Marks {
 
 /// For the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct AllocationTally {
     pub group: Option<GroupName>,
     pub multi_pool: bool,
     pub partial: bool,
@@ -52,7 +52,7 @@ pub struct Tally {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoteKind {
+pub enum ServiceEventKind {
     AddressAssigned,
     AddressReleased,
     AllocationFailed,
@@ -60,7 +60,7 @@ pub enum NoteKind {
     DeprecationWarning,
 }
 
-impl NoteKind {
+impl ServiceEventKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AddressAssigned => "AddressAssigned",
@@ -78,14 +78,14 @@ impl NoteKind {
 
 /// An event for the Service's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    pub kind: NoteKind,
+pub struct ServiceEvent {
+    pub kind: ServiceEventKind,
     pub message: String,
 }
 
 /// What a provider is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ProviderQuestion {
     pub group: GroupName,
     pub service: ObjectKey,
     pub sharing_key: Option<String>,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::facts::PoolType;
 use crate::ids::{ObjectKey, Vip};
-use crate::pools::{Families, Group, GroupName, Terms};
+use crate::pools::{Families, Group, GroupName, SharingTerms};
 
 /// Whom a Service is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ServiceOwner {
     /// A LoadBalancer Service that asks for us.
     Ours,
     /// A LoadBalancer Service that is somebody else's. Never touched; its addresses
@@ -20,7 +20,7 @@ pub enum Whose {
 
 /// The condition on a Service that says what became of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ServiceCondition {
     /// It has what it asks for.
     pub holds: bool,
     /// One CamelCase word.
@@ -37,7 +37,7 @@ pub struct ServiceAsk {
     pub uid: String,
     /// Creation time in seconds; only its order counts.
     pub created: i64,
-    pub whose: Whose,
+    pub whose: ServiceOwner,
     /// It carries our mark (`allocated-by`).
     pub marked: bool,
     /// The addresses its status shows, in its order.
@@ -53,12 +53,12 @@ pub struct ServiceAsk {
     /// They come from the deprecated field `spec.loadBalancerIP`.
     pub deprecated_field: bool,
     pub families: Families,
-    pub terms: Terms,
+    pub terms: SharingTerms,
     /// `multi-pool`: overrides the group.
     pub multi_pool: Option<bool>,
     pub re_evaluate: bool,
     /// What it was told last.
-    pub told: Option<Told>,
+    pub told: Option<ServiceCondition>,
 }
 
 /// Where a group's addresses come from.

@@ -20,25 +20,27 @@
 //! - No edit of a group takes an address away. A Service keeps what it has, and is
 //!   told what is wrong.
 
-mod book;
-mod choose;
-mod compare;
+mod allocations;
+mod choose_group;
+mod cordon_drain;
 mod decide;
 mod decision;
-mod drain;
 mod facts;
-mod live;
+mod give_back;
+mod live_subnets;
 mod refusal;
-mod returns;
-mod waiting;
+mod service_change;
+mod waiting_services;
 
-pub use book::{Allocations, Sure};
-pub use decision::{Change, Decision, Marks, Note, NoteKind, Question, Tally};
-pub use drain::{DrainStep, Drained, NodeState, drain_steps};
-pub use facts::{GroupSource, GroupSpec, ServiceAsk, Told, Whose};
-pub use live::LiveSubnets;
+pub use allocations::{Allocations, WriteCertainty};
+pub use cordon_drain::{DrainStep, DrainedNodes, NodeState, drain_steps};
+pub use decision::{
+    AllocationTally, Change, Decision, ProviderQuestion, ServiceEvent, ServiceEventKind, ServiceMarks,
+};
+pub use facts::{GroupSource, GroupSpec, ServiceAsk, ServiceCondition, ServiceOwner};
+pub use give_back::{GiveBack, ProviderListing};
+pub use live_subnets::LiveSubnets;
 pub use refusal::Refusal;
-pub use returns::{GiveBack, Listed};
 
 #[cfg(test)]
 mod tests;

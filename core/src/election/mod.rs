@@ -19,11 +19,11 @@
 //! Everything iterates in a fixed order, so the same calls give the same answers and the
 //! same lists of changes.
 
-mod field;
-mod nodes;
+mod candidates;
+mod node_table;
 mod restriction;
 mod score;
-mod subnets;
+mod subnet_table;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -32,12 +32,12 @@ use ipnet::IpNet;
 
 use crate::rank::Rank;
 use crate::{NodeName, Vip};
-use field::{Bid, Field};
-use nodes::{Member, NodeId};
+use candidates::{Bid, CandidateTable};
+use node_table::{ElectionMember, NodeId};
 use restriction::{NodeSets, Rule};
-use score::{Head, KeyText};
+use score::{HashPrefix, KeyText};
 
-pub use restriction::{Restriction, Tier};
+pub use restriction::{CandidateTier, Restriction};
 pub use score::{Score, score};
 
 /// What a live member brings to the election.
@@ -61,23 +61,23 @@ pub enum MemberChange {
 
 /// A candidate with what it is judged by, in this order: rank, tier, then score.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ranked {
+pub struct RankedCandidate {
     pub node: NodeName,
     pub score: Score,
-    pub tier: Tier,
+    pub tier: CandidateTier,
     pub rank: Rank,
 }
 
 /// A tracked VIP's winner is another one than when changes were last taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct WinnerChange {
     pub vip: Vip,
     pub before: Option<NodeName>,
     pub after: Option<NodeName>,
 }
 
 #[derive(Clone, Debug)]
-struct Tracked {
+struct TrackedVip {
     key: KeyText,
     rule: Rule,
     standing: Option<Bid>,
@@ -88,11 +88,11 @@ struct Tracked {
 /// The winner table over the live members.
 #[derive(Clone, Debug, Default)]
 pub struct Election {
-    field: Field,
+    field: CandidateTable,
     sets: NodeSets,
     /// By address and not by `Vip`, because a walk over an IPv6 prefix needs its last
     /// address as it is, and as a `Vip` that may be an IPv4 address.
-    tracked: BTreeMap<IpAddr, Tracked>,
+    tracked: BTreeMap<IpAddr, TrackedVip>,
     /// The winner at the last taking of changes, where it has changed since. Never more
     /// than the VIPs tracked then or now.
     before: BTreeMap<IpAddr, Option<NodeName>>,
@@ -123,9 +123,9 @@ impl Election {
             match change {
                 MemberChange::Upsert(node, candidacy) => {
                     let id = self.field.nodes.intern(&node);
-                    let member = Member {
-                        head: Head::of(node.as_str()),
-                        subnets: subnets::clean(candidacy.subnets),
+                    let member = ElectionMember {
+                        head: HashPrefix::of(node.as_str()),
+                        subnets: subnet_table::clean(candidacy.subnets),
                         eligible: candidacy.eligible,
                         declined: candidacy.declined.iter().map(|vip| vip.ip()).collect(),
                         rank: candidacy.rank,
@@ -154,11 +154,11 @@ impl Election {
         }
     }
 
-    fn replace(&mut self, id: NodeId, member: Option<Member>, stale: &mut Vec<IpAddr>) {
+    fn replace(&mut self, id: NodeId, member: Option<ElectionMember>, stale: &mut Vec<IpAddr>) {
         let before = self.field.set_member(id, member);
-        let old = before.as_ref().map_or(&[][..], Member::standing_for);
+        let old = before.as_ref().map_or(&[][..], ElectionMember::standing_for);
         let member = self.field.nodes.member(id);
-        let new = member.map_or(&[][..], Member::standing_for);
+        let new = member.map_or(&[][..], ElectionMember::standing_for);
         let none = BTreeSet::new();
         let declined_before = before.as_ref().map_or(&none, |m| &m.declined);
         let declined = member.map_or(&none, |m| &m.declined);
@@ -171,18 +171,18 @@ impl Election {
                 stale.push(*ip);
             }
         }
-        for net in subnets::widest_missing(old, new) {
+        for net in subnet_table::widest_missing(old, new) {
             for (ip, vip) in self.tracked.range_mut(net.network()..=net.broadcast()) {
                 let wins = !vip.stale && vip.standing.is_some_and(|standing| standing.id == id);
-                if wins && !subnets::contain(new, *ip) {
+                if wins && !subnet_table::contain(new, *ip) {
                     vip.stale = true;
                     stale.push(*ip);
                 }
             }
         }
         let Some(member) = member else { return };
-        let mut bid = |ip: IpAddr, vip: &mut Tracked| {
-            let stood = subnets::contain(old, ip) && !declined_before.contains(&ip);
+        let mut bid = |ip: IpAddr, vip: &mut TrackedVip| {
+            let stood = subnet_table::contain(old, ip) && !declined_before.contains(&ip);
             if vip.stale || stood || !member.is_candidate(ip) {
                 return;
             }
@@ -200,7 +200,7 @@ impl Election {
                 vip.standing = Some(bid);
             }
         };
-        for net in subnets::widest_missing(new, old) {
+        for net in subnet_table::widest_missing(new, old) {
             for (ip, vip) in self.tracked.range_mut(net.network()..=net.broadcast()) {
                 bid(*ip, vip);
             }
@@ -238,7 +238,7 @@ impl Election {
                 self.sets.release(old, &mut self.field.nodes);
             }
             None => {
-                let fresh = Tracked { key: KeyText::of(ip), rule, standing: None, stale: false };
+                let fresh = TrackedVip { key: KeyText::of(ip), rule, standing: None, stale: false };
                 self.tracked.insert(ip, fresh);
                 self.decide(ip);
             }
@@ -259,12 +259,12 @@ impl Election {
 
     /// What changed since the last call, by address: one entry per VIP, none for a winner
     /// that came back meanwhile. A VIP that is not tracked counts as one without a winner.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub fn take_changes(&mut self) -> Vec<WinnerChange> {
         let before = std::mem::take(&mut self.before);
         let change = |(ip, before)| {
             let vip = Vip::new(ip);
             let after = self.winner(vip).cloned();
-            Change { vip, before, after }
+            WinnerChange { vip, before, after }
         };
         let all = before.into_iter().map(change);
         all.filter(|change| change.before != change.after).collect()
@@ -276,9 +276,9 @@ impl Election {
         Some(self.field.nodes.name(bid.id))
     }
 
-    /// The standing winner with its score and tier: `Tier::Fallback` says that none of
+    /// The standing winner with its score and tier: `CandidateTier::Fallback` says that none of
     /// the preferred nodes is a candidate.
-    pub fn standing(&self, vip: Vip) -> Option<Ranked> {
+    pub fn standing(&self, vip: Vip) -> Option<RankedCandidate> {
         self.tracked.get(&vip.ip())?.standing.map(|bid| self.ranked(bid))
     }
 
@@ -300,26 +300,26 @@ impl Election {
     }
 
     /// The winner decided from nothing, under the VIP's restriction if it is tracked.
-    pub fn elect(&self, vip: Vip) -> Option<Ranked> {
+    pub fn elect(&self, vip: Vip) -> Option<RankedCandidate> {
         self.ask(vip, |ip, key, rule| self.field.best(ip, key, rule).0).map(|bid| self.ranked(bid))
     }
 
     /// Everyone who may win, best to worst, under the VIP's restriction if it is tracked.
     /// With a preference the preferred come first and the fallback after them: whoever is
     /// next in this list takes over when those before it are gone.
-    pub fn order(&self, vip: Vip) -> Vec<Ranked> {
+    pub fn order(&self, vip: Vip) -> Vec<RankedCandidate> {
         self.order_without(vip, &[])
     }
 
     /// The order as if these nodes were out.
-    pub fn order_without(&self, vip: Vip, out: &[NodeName]) -> Vec<Ranked> {
+    pub fn order_without(&self, vip: Vip, out: &[NodeName]) -> Vec<RankedCandidate> {
         let order = self.ask(vip, |ip, key, rule| self.field.order(ip, key, rule));
         let all = order.into_iter().map(|bid| self.ranked(bid));
         all.filter(|ranked| !out.contains(&ranked.node)).collect()
     }
 
     /// The order as if the VIP had this restriction.
-    pub fn order_under(&self, vip: Vip, restriction: &Restriction) -> Vec<Ranked> {
+    pub fn order_under(&self, vip: Vip, restriction: &Restriction) -> Vec<RankedCandidate> {
         let rule = Rule::passing(restriction, &self.field.nodes);
         let order = self.field.order(vip.ip(), &KeyText::of(vip.ip()), &rule);
         order.into_iter().map(|bid| self.ranked(bid)).collect()
@@ -365,9 +365,9 @@ impl Election {
         }
     }
 
-    fn ranked(&self, bid: Bid) -> Ranked {
+    fn ranked(&self, bid: Bid) -> RankedCandidate {
         let Bid { rank, tier, score, id } = bid;
-        Ranked { node: self.field.nodes.name(id).clone(), score, tier, rank }
+        RankedCandidate { node: self.field.nodes.name(id).clone(), score, tier, rank }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::nodes::{NodeId, Nodes};
+use super::node_table::{NodeId, NodeTable};
 use crate::NodeName;
 
 /// Narrows the candidates of one VIP. Nodes named here need not be members.
@@ -38,7 +38,7 @@ impl Restriction {
 
 /// A candidate of the first tier wins over any of the fallback tier, whatever the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
+pub enum CandidateTier {
     /// Preferred, or the VIP prefers nobody.
     First,
     /// Not one of the preferred nodes: wins only while none of them is a candidate.
@@ -57,17 +57,21 @@ pub(super) struct Rule {
 
 impl Rule {
     /// The tier a candidate stands in, or `None` if it may not win.
-    pub(super) fn tier(&self, id: NodeId) -> Option<Tier> {
+    pub(super) fn tier(&self, id: NodeId) -> Option<CandidateTier> {
         let has = |set: &NodeSet| set.binary_search(&id).is_ok();
         if !self.only.as_ref().is_none_or(has) {
             return None;
         }
-        Some(if self.prefer.as_ref().is_none_or(has) { Tier::First } else { Tier::Fallback })
+        Some(if self.prefer.as_ref().is_none_or(has) {
+            CandidateTier::First
+        } else {
+            CandidateTier::Fallback
+        })
     }
 
     /// For a question that keeps nothing: names without a number are not members, and
     /// leaving them out changes no answer.
-    pub(super) fn passing(restriction: &Restriction, nodes: &Nodes) -> Self {
+    pub(super) fn passing(restriction: &Restriction, nodes: &NodeTable) -> Self {
         let resolve = |names: &BTreeSet<NodeName>| -> NodeSet {
             let mut ids: Vec<NodeId> = names.iter().filter_map(|name| nodes.id(name)).collect();
             ids.sort_unstable();
@@ -85,14 +89,14 @@ pub(super) struct NodeSets {
 }
 
 impl NodeSets {
-    pub(super) fn rule(&mut self, restriction: &Restriction, nodes: &mut Nodes) -> Rule {
+    pub(super) fn rule(&mut self, restriction: &Restriction, nodes: &mut NodeTable) -> Rule {
         Rule {
             only: restriction.only().map(|names| self.take(names, nodes)),
             prefer: restriction.prefer().map(|names| self.take(names, nodes)),
         }
     }
 
-    fn take(&mut self, names: &BTreeSet<NodeName>, nodes: &mut Nodes) -> NodeSet {
+    fn take(&mut self, names: &BTreeSet<NodeName>, nodes: &mut NodeTable) -> NodeSet {
         let mut ids: Vec<NodeId> = names.iter().map(|name| nodes.intern(name)).collect();
         ids.sort_unstable();
         if let Some((set, _)) = self.users.get_key_value(ids.as_slice()) {
@@ -108,7 +112,7 @@ impl NodeSets {
         set
     }
 
-    pub(super) fn release(&mut self, rule: Rule, nodes: &mut Nodes) {
+    pub(super) fn release(&mut self, rule: Rule, nodes: &mut NodeTable) {
         for set in [rule.only, rule.prefer].into_iter().flatten() {
             let Some(users) = self.users.get_mut(&set) else {
                 continue;

@@ -3,7 +3,7 @@
 //! Every node computes the same scores from the same names, which is all the agreement
 //! an election needs. A cluster of 1,000 nodes and 10,000 VIPs has ten million of them,
 //! so the half of the message that belongs to the node is padded and, where the name is
-//! long, compressed once ([`Head`]); what is left per score is one or two runs of the
+//! long, compressed once ([`HashPrefix`]); what is left per score is one or two runs of the
 //! compression function over a buffer on the stack.
 
 use std::fmt::{self, Write as _};
@@ -29,7 +29,7 @@ impl fmt::Debug for Score {
 }
 
 /// The rule as other implementations state it, for any key. The table below uses
-/// [`Head::score`], which must give the same and is tested against this.
+/// [`HashPrefix::score`], which must give the same and is tested against this.
 pub fn score(node: &str, key: &str) -> Score {
     let mut hash = Sha256::new();
     hash.update(node.as_bytes());
@@ -93,14 +93,14 @@ const INITIAL: [u32; 8] =
 ///    in `state`          in `tail`     added per key
 /// ```
 #[derive(Clone)]
-pub(super) struct Head {
+pub(super) struct HashPrefix {
     state: [u32; 8],
     tail: [u8; BLOCK],
     tail_len: usize,
     len: usize,
 }
 
-impl Head {
+impl HashPrefix {
     pub(super) fn of(node: &str) -> Self {
         let mut text = Vec::with_capacity(node.len() + 1);
         text.extend_from_slice(node.as_bytes());
@@ -141,7 +141,7 @@ impl Head {
     }
 }
 
-impl fmt::Debug for Head {
+impl fmt::Debug for HashPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head").field("len", &self.len).finish_non_exhaustive()
     }
@@ -159,7 +159,7 @@ mod tests {
             ["::", "1.1.1.1", "192.168.100.100", "2001:db8::1", "fd00:1111:2222:3333:4444:5555:6666:7777"];
         for len in 1..=253 {
             let node = "n".repeat(len);
-            let head = Head::of(&node);
+            let head = HashPrefix::of(&node);
             for key in keys {
                 let text = KeyText::of(key.parse().unwrap());
                 assert_eq!(head.score(&text), score(&node, key), "{len} bytes of name, key {key}");

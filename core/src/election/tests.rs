@@ -47,7 +47,7 @@ fn mk_abc() -> Election {
     election
 }
 
-fn names(order: &[Ranked]) -> Vec<&str> {
+fn names(order: &[RankedCandidate]) -> Vec<&str> {
     order.iter().map(|ranked| ranked.node.as_str()).collect()
 }
 
@@ -140,15 +140,15 @@ fn a_preference_falls_back_while_no_preferred_node_stands() {
     let vip = mk_vip("192.168.1.100");
     election.track(vip, &Restriction::Prefer(mk_set(&["node-a"])));
     let standing = election.standing(vip).unwrap();
-    assert_eq!((standing.node.as_str(), standing.tier), ("node-a", Tier::First));
+    assert_eq!((standing.node.as_str(), standing.tier), ("node-a", CandidateTier::First));
     assert_eq!(names(&election.order(vip)), ["node-a", "node-c", "node-b"]);
 
     election.upsert_member(mk_node("node-a"), draining(&ALL));
     let standing = election.standing(vip).unwrap();
-    assert_eq!((standing.node.as_str(), standing.tier), ("node-c", Tier::Fallback));
+    assert_eq!((standing.node.as_str(), standing.tier), ("node-c", CandidateTier::Fallback));
 
     election.upsert_member(mk_node("node-a"), on(&ALL));
-    assert_eq!(election.standing(vip).unwrap().tier, Tier::First);
+    assert_eq!(election.standing(vip).unwrap().tier, CandidateTier::First);
     let both = Restriction::Both { only: mk_set(&["node-a", "node-b"]), prefer: mk_set(&["node-b"]) };
     assert_eq!(names(&election.order_under(vip, &both)), ["node-b", "node-a"]);
     assert_eq!(names(&election.order(vip)), ["node-a", "node-c", "node-b"], "a question changes nothing");

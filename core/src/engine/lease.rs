@@ -8,19 +8,19 @@ use ipnet::IpNet;
 
 use crate::facts::{EXCLUDED, LeaseFacts};
 use crate::ids::Vip;
-use crate::io::{Effect, LeaseContent, LeaseError, Renewed, Source};
 use crate::membership::duration_of;
-use crate::own_lease::Outcome;
+use crate::messages::{Effect, LeaseContent, LeaseError, LeaseRenewal, Source};
+use crate::own_lease::LeaseOutcome;
 use crate::rank::Rank;
 use crate::reason::FenceCause;
 use crate::time::Mono;
 
-use super::{Engine, Stop};
+use super::{Engine, OngoingShutdown};
 
 /// What the wish for any address takes from our Lease, and from what we doubt: when it
 /// changes, it concerns them all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Footing {
+pub(super) struct ClaimBasis {
     /// An earlier run's Lease stands, and nothing of ours came back yet.
     inherited: bool,
     /// The subnets in our Lease, as it came back.
@@ -33,8 +33,8 @@ pub(super) struct Footing {
 }
 
 impl Engine {
-    pub(super) fn footing(&self) -> Footing {
-        Footing {
+    pub(super) fn claim_basis(&self) -> ClaimBasis {
+        ClaimBasis {
             inherited: self.lease.seen().is_some() && self.lease.looked().is_none(),
             confirmed: self.lease.confirmed().map(|l| l.subnets.clone()),
             draining: self.lease_says_draining(),
@@ -70,20 +70,22 @@ impl Engine {
         now: Mono,
         seq: u64,
         sent: Mono,
-        result: Result<Renewed, LeaseError>,
+        result: Result<LeaseRenewal, LeaseError>,
     ) {
         let outcome = self.lease.answered(now, seq, sent, result);
         self.lease_outcome(now, outcome);
     }
 
-    fn lease_outcome(&mut self, now: Mono, outcome: Outcome) {
+    fn lease_outcome(&mut self, now: Mono, outcome: LeaseOutcome) {
         match outcome {
-            Outcome::Renewed { sent } => {
+            LeaseOutcome::Renewed { sent } => {
                 self.counters.renewals += 1;
                 if let Some(deadline) = self.fence.deadline() {
-                    self.times.fence_margin.share(now.until(deadline), self.config.timers.renew_deadline);
+                    self.times
+                        .fence_margin
+                        .record_share(now.until(deadline), self.config.timers.renew_deadline);
                 }
-                self.note_expiry(now);
+                self.record_fence_expiry(now);
                 self.fence.renewed(sent);
                 if self.adopting.is_none() && !self.unsynced.is_empty() {
                     self.adopting = Some(now + self.config.timers.duration);
@@ -93,27 +95,27 @@ impl Engine {
                 }
                 if self.fence_cause(now).is_none() {
                     self.extend = true;
-                    self.touch_missing();
+                    self.mark_missing_vips();
                 }
             }
-            Outcome::Failed { error } => {
+            LeaseOutcome::Failed { error } => {
                 self.sight.failed();
                 self.counters.renewal_failures += 1;
                 self.fence.failed(error);
             }
-            Outcome::Lost { cause } => {
+            LeaseOutcome::Lost { cause } => {
                 self.counters.renewal_failures += 1;
-                self.note_expiry(now);
+                self.record_fence_expiry(now);
                 self.fence.lose(now, cause);
             }
         }
-        // What we may claim depends on what is written, see `footing`.
+        // What we may claim depends on what is written, see `claim_basis`.
         let me = self.config.node.clone();
         self.members_dirty.insert(me);
     }
 
     /// The fence fell by time: whatever ends it, we were blind meanwhile.
-    fn note_expiry(&mut self, now: Mono) {
+    fn record_fence_expiry(&mut self, now: Mono) {
         if let Some(since) = self.fence.ran_out(now) {
             self.ran_out = true;
             self.lease.was_fenced(since);
@@ -121,22 +123,22 @@ impl Engine {
     }
 
     pub(super) fn check_lease(&mut self, now: Mono) {
-        self.note_expiry(now);
+        self.record_fence_expiry(now);
         if let Some(outcome) = self.lease.expire(now) {
             self.lease_outcome(now, outcome);
         }
         self.sight.update(now, self.lease.looked());
         self.check_view(now);
-        let footing = self.footing();
-        if footing != self.footing {
-            self.footing = footing;
+        let claim_basis = self.claim_basis();
+        if claim_basis != self.claim_basis {
+            self.claim_basis = claim_basis;
             self.members_dirty.insert(self.config.node.clone());
-            self.touch_all();
+            self.mark_all_vips();
         }
         let fenced = self.fence_cause(now);
         if fenced != self.fenced {
             self.fenced = fenced;
-            self.touch_all();
+            self.mark_all_vips();
         }
     }
 
@@ -209,7 +211,7 @@ impl Engine {
         let needed = [Source::Kernel, Source::NodeAgents, Source::Nodes, Source::Leases];
         needed.iter().all(|s| !self.unsynced.contains(s))
             && (self.nodes.contains_key(&self.config.node) || self.has_let_go())
-            && self.stop.as_ref().is_none_or(Stop::still_renews)
+            && self.stop.as_ref().is_none_or(OngoingShutdown::still_renews)
     }
 
     /// Our Node is gone and so are our addresses, but the Lease lists some, or did when it was

@@ -28,7 +28,7 @@ impl Engine {
     /// A peer without a Node: that was deleted, or never was. Its holder may be cut off and
     /// have what it lists until its own fence, so it counts until its Lease, as it was when
     /// we missed the Node, has run out. Renewals do not change that.
-    fn look_after_orphan(&mut self, now: Mono, node: &NodeName) {
+    fn update_orphan(&mut self, now: Mono, node: &NodeName) {
         match self.members.get(node) {
             Some(member) if !self.nodes.contains_key(node) => {
                 let in_doubt = !member.live(now) && self.lives(now, member);
@@ -57,14 +57,14 @@ impl Engine {
         changed.extend(self.orphans.iter().filter(|(_, until)| **until <= now).map(|(n, _)| n.clone()));
         let doubted = std::mem::take(&mut self.doubtful);
         changed.extend(doubted.iter().cloned());
-        self.note_ranks(now, &mut changed);
+        self.update_unranked(now, &mut changed);
         let mut changes = Vec::new();
         let mut other = std::mem::take(&mut self.learnt);
         let beside_older = !self.older.is_empty();
         for node in changed {
-            self.picture.members.insert(node.clone());
+            self.snapshot_cache.members.insert(node.clone());
             if node != self.config.node {
-                self.look_after_orphan(now, &node);
+                self.update_orphan(now, &node);
             }
             let candidacy = self.candidacy(now, &node);
             let expired = self.members.get(&node).is_some_and(|m| !m.live(now));
@@ -105,11 +105,11 @@ impl Engine {
         }
         // What a node that leaves offers depends on whether there are any, see `offered`.
         if beside_older == self.older.is_empty() && self.leaving() {
-            self.touch_all();
+            self.mark_all_vips();
         }
         if !changes.is_empty() {
             self.election.apply(changes);
-            self.picture.candidates = true;
+            self.snapshot_cache.candidates = true;
         }
         if !other.is_empty() {
             self.candidates_changed(now, &other);
@@ -221,7 +221,7 @@ impl Engine {
         };
         if self.rank.look(now, impaired, after, another_is_well) {
             self.members_dirty.insert(me.clone());
-            self.touch_all();
+            self.mark_all_vips();
         }
     }
 
@@ -233,7 +233,7 @@ impl Engine {
 
     /// Keeps count of the members that do not know ranks; when ranks begin or cease to
     /// count, everyone who has one other than the first is looked at again.
-    fn note_ranks(&mut self, now: Mono, changed: &mut BTreeSet<NodeName>) {
+    fn update_unranked(&mut self, now: Mono, changed: &mut BTreeSet<NodeName>) {
         let counted = self.unranked.is_empty();
         for node in changed.iter().filter(|n| **n != self.config.node) {
             let member = self.members.get(node).filter(|m| self.lives(now, m));

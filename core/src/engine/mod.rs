@@ -4,12 +4,12 @@
 //! winners, then every address that any of it concerns, removals before additions,
 //! announcements, and last the Lease that tells the others.
 
-mod doubt;
+mod affected;
 mod lease;
 mod members;
-mod stop;
-mod touch;
-mod view;
+mod shutdown;
+mod snapshot;
+mod stale_view;
 mod vip;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,37 +18,37 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::agents::{Agents, Standing};
-use crate::announce::Announcer;
-use crate::awaiting::Awaiting;
+use crate::announcer::Announcer;
+use crate::awaited_peers::AwaitedPeers;
+use crate::blind_periods::BlindPeriods;
 use crate::config::EngineConfig;
+use crate::deadline_queue::DeadlineQueue;
 use crate::election::{Candidacy, Election};
 use crate::facts::{LeaseFacts, NodeFacts};
 use crate::fence::Fence;
 use crate::ids::{IfName, NodeName, Vip};
-use crate::io::{Command, Effect, Event, Input, Op, Source, Update};
-use crate::kernel::{AddrKey, Kernel};
+use crate::kernel_state::{AddrKey, KernelState};
+use crate::local_subnets::LocalSubnets;
 use crate::membership::Membership;
+use crate::messages::{Command, Effect, Event, FactsUpdate, Input, KernelChange, Source};
+use crate::node_config::{ConfigStatus, NodeConfig};
 use crate::own_lease::OwnLease;
 use crate::placement::Demands;
-use crate::prefixes::Prefixes;
 use crate::rank::OwnRank;
 use crate::reason::FenceCause;
-use crate::sight::Sight;
-use crate::snapshot::{Counters, Times};
-use crate::subnets::Subnets;
+use crate::refresh_queue::RefreshQueue;
+use crate::remote_prefixes::RemotePrefixes;
+use crate::snapshot::{Counters, EngineTimes};
 use crate::time::Mono;
-use crate::upkeep::Upkeep;
-use crate::wake::Wake;
 
-use doubt::Doubt;
-use lease::Footing;
-use stop::Stop;
-use view::Picture;
+use lease::ClaimBasis;
+use shutdown::OngoingShutdown;
+use snapshot::SnapshotCache;
+use stale_view::ViewDoubt;
 use vip::VipState;
 
 #[derive(Clone, Debug)]
-struct Drain {
+struct OngoingDrain {
     since: String,
     /// Also what nobody else can take.
     force: bool,
@@ -59,7 +59,7 @@ struct Drain {
 enum InFlight {
     Change {
         vip: Vip,
-        op: Op,
+        op: KernelChange,
     },
     /// Longer life for an address that is there.
     Refresh {
@@ -81,10 +81,10 @@ pub struct Engine {
     unsynced: BTreeSet<Source>,
     members: Membership,
     nodes: BTreeMap<NodeName, NodeFacts>,
-    agents: Agents,
+    agents: NodeConfig,
     demands: Demands,
-    kernel: Kernel,
-    subnets: Subnets,
+    kernel: KernelState,
+    subnets: LocalSubnets,
     fence: Fence,
     lease: OwnLease,
     election: Election,
@@ -104,22 +104,22 @@ pub struct Engine {
     announced: Arc<BTreeSet<Vip>>,
     /// Local addresses that we won and leave to the next: what the Lease says, too.
     declined: BTreeSet<Vip>,
-    wake: Wake,
-    upkeep: Upkeep,
-    picture: Picture,
+    wake: DeadlineQueue,
+    upkeep: RefreshQueue,
+    snapshot_cache: SnapshotCache,
     dirty: BTreeSet<Vip>,
     members_dirty: BTreeSet<NodeName>,
     /// Expired, while we cannot tell whether it is them or our watch.
     doubtful: BTreeSet<NodeName>,
-    sight: Sight,
+    sight: BlindPeriods,
     orphans: BTreeMap<NodeName, Mono>,
     /// Of our Node, or of the one that was: a Lease that names it is collected with it.
     node_uid: String,
-    awaiting: Awaiting,
+    awaiting: AwaitedPeers,
     links_dirty: bool,
     /// What remote addresses would take from the node if it had an address there.
-    prefixes: Prefixes,
-    doubt: Doubt,
+    prefixes: RemotePrefixes,
+    doubt: ViewDoubt,
     /// The fence fell by time, and nothing was renewed since.
     ran_out: bool,
     /// No other node that takes part is eligible.
@@ -145,7 +145,7 @@ pub struct Engine {
     /// Why we may hold nothing, as of the last look.
     fenced: Option<FenceCause>,
     /// What our Lease lets us claim, as of the last look.
-    footing: Footing,
+    claim_basis: ClaimBasis,
     /// A renewal succeeded: what is here once everything was taken in lives longer.
     extend: bool,
     /// The duration in the Lease of an earlier run, and until when it counts.
@@ -155,12 +155,12 @@ pub struct Engine {
     dummy_again: Mono,
     /// Names that the interface of remote pools had before: to be removed once empty.
     old_dummies: BTreeSet<IfName>,
-    drain: Option<Drain>,
-    stop: Option<Stop>,
+    drain: Option<OngoingDrain>,
+    stop: Option<OngoingShutdown>,
     in_flight: BTreeMap<u64, InFlight>,
     next_id: u64,
     counters: Counters,
-    times: Times,
+    times: EngineTimes,
     out: Vec<Effect>,
 }
 
@@ -170,10 +170,10 @@ impl Engine {
             unsynced: Source::ALL.into_iter().collect(),
             members: Membership::new(config.timers.duration),
             nodes: BTreeMap::new(),
-            agents: Agents::default(),
+            agents: NodeConfig::default(),
             demands: Demands::default(),
-            kernel: Kernel::default(),
-            subnets: Subnets::new(config.gain_delay),
+            kernel: KernelState::default(),
+            subnets: LocalSubnets::new(config.gain_delay),
             fence: Fence::new(config.timers, config.fence),
             lease: OwnLease::new(config.node.clone(), config.instance.clone(), config.timers),
             election: Election::new(),
@@ -186,19 +186,19 @@ impl Engine {
             vips: BTreeMap::new(),
             announced: Arc::default(),
             declined: BTreeSet::new(),
-            wake: Wake::default(),
-            upkeep: Upkeep::default(),
-            picture: Picture::new(&config),
+            wake: DeadlineQueue::default(),
+            upkeep: RefreshQueue::default(),
+            snapshot_cache: SnapshotCache::new(&config),
             dirty: BTreeSet::new(),
             members_dirty: BTreeSet::new(),
             doubtful: BTreeSet::new(),
-            sight: Sight::new(config.timers),
+            sight: BlindPeriods::new(config.timers),
             orphans: BTreeMap::new(),
             node_uid: String::new(),
-            awaiting: Awaiting::default(),
+            awaiting: AwaitedPeers::default(),
             links_dirty: false,
-            prefixes: Prefixes::default(),
-            doubt: Doubt::default(),
+            prefixes: RemotePrefixes::default(),
+            doubt: ViewDoubt::default(),
             ran_out: false,
             alone: true,
             older: BTreeSet::new(),
@@ -211,18 +211,18 @@ impl Engine {
             troubled: BTreeSet::new(),
             speaks: true,
             fenced: Some(FenceCause::NeverRenewed),
-            footing: Footing::default(),
+            claim_basis: ClaimBasis::default(),
             extend: false,
             inherited: None,
             dummy_requested: false,
             dummy_again: Mono::ZERO,
             old_dummies: BTreeSet::new(),
-            drain: config.draining.clone().map(|since| Drain { since, force: false }),
+            drain: config.draining.clone().map(|since| OngoingDrain { since, force: false }),
             stop: None,
             in_flight: BTreeMap::new(),
             next_id: 0,
             counters: Counters::default(),
-            times: Times::default(),
+            times: EngineTimes::default(),
             out: Vec::new(),
             config,
         }
@@ -237,7 +237,7 @@ impl Engine {
     /// cost one look at the addresses and one Lease write, not a hundred.
     pub fn step_all(&mut self, now: Mono, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
         for input in inputs {
-            self.take_in(now, input);
+            self.apply_input(now, input);
         }
         self.settle(now);
         std::mem::take(&mut self.out)
@@ -248,7 +248,7 @@ impl Engine {
         self.unsynced.is_empty() && self.lease.is_ours()
     }
 
-    fn take_in(&mut self, now: Mono, input: Input) {
+    fn apply_input(&mut self, now: Mono, input: Input) {
         match input {
             Input::Services(update) => {
                 self.listed(Source::Services, &update);
@@ -258,7 +258,7 @@ impl Engine {
             Input::Groups(update) => {
                 self.listed(Source::ServiceGroups, &update);
                 let touched = self.demands.update_groups(update);
-                self.picture.groups = true;
+                self.snapshot_cache.groups = true;
                 self.dirty.extend(touched);
             }
             Input::Endpoints(update) => {
@@ -269,7 +269,7 @@ impl Engine {
             Input::Agents(update) => {
                 self.listed(Source::NodeAgents, &update);
                 self.agents.update(update);
-                self.picture.problems = true;
+                self.snapshot_cache.problems = true;
                 self.reconfigure(now);
             }
             Input::Nodes(update) => {
@@ -285,9 +285,9 @@ impl Engine {
                 self.dirty.extend(self.kernel.ours().map(|a| a.vip()));
                 dump.links.iter().for_each(|link| self.hardware_may_have_changed(link));
                 self.kernel.replace(dump);
-                self.vips.values_mut().for_each(|state| state.kernel_spoke());
+                self.vips.values_mut().for_each(|state| state.kernel_reported());
                 self.find_old_dummies();
-                self.touch_all();
+                self.mark_all_vips();
                 self.links_dirty = true;
                 self.kernel_was_dumped(now);
             }
@@ -314,12 +314,12 @@ impl Engine {
         }
     }
 
-    fn listed<T, K>(&mut self, source: Source, update: &Update<T, K>) {
-        if !matches!(update, Update::All(_)) {
+    fn listed<T, K>(&mut self, source: Source, update: &FactsUpdate<T, K>) {
+        if !matches!(update, FactsUpdate::All(_)) {
             return;
         }
         if self.unsynced.remove(&source) && self.unsynced.is_empty() {
-            self.touch_all();
+            self.mark_all_vips();
         }
         self.was_listed(source);
     }
@@ -330,7 +330,7 @@ impl Engine {
         if before == (self.agents.standing().clone(), self.agents.current().cloned()) {
             return;
         }
-        if let Standing::Rejected(problem) = self.agents.standing()
+        if let ConfigStatus::Rejected(problem) = self.agents.standing()
             && before.0 != *self.agents.standing()
         {
             self.out.push(Effect::Event(Event::config_error(problem)));
@@ -345,7 +345,7 @@ impl Engine {
         self.find_old_dummies();
         self.links_dirty = true;
         self.members_dirty.insert(self.config.node.clone());
-        self.touch_all();
+        self.mark_all_vips();
     }
 
     /// What an earlier run made under another name: it is told by its mark.
@@ -363,7 +363,7 @@ impl Engine {
         let empty = |name: &IfName| {
             let index = self.kernel.link_named(name).map(|link| link.index);
             let on_its_way = |f: &InFlight| match f {
-                InFlight::Change { op: Op::Put(s), .. } => Some(s.index) == index,
+                InFlight::Change { op: KernelChange::Put(s), .. } => Some(s.index) == index,
                 InFlight::Refresh { key, .. } => Some(key.0) == index,
                 _ => false,
             };
@@ -374,15 +374,15 @@ impl Engine {
         for name in empty {
             self.old_dummies.remove(&name);
             let id = self.id(InFlight::OldDummy);
-            self.out.push(Effect::Apply { id, op: Op::RemoveDummy { name } });
+            self.out.push(Effect::Apply { id, op: KernelChange::RemoveDummy { name } });
         }
     }
 
-    fn update_nodes(&mut self, now: Mono, update: Update<NodeFacts, NodeName>) {
+    fn update_nodes(&mut self, now: Mono, update: FactsUpdate<NodeFacts, NodeName>) {
         let me = self.config.node.clone();
         let own_before = self.nodes.get(&me).cloned();
         match update {
-            Update::All(all) => {
+            FactsUpdate::All(all) => {
                 let fresh: BTreeMap<NodeName, NodeFacts> =
                     all.into_iter().map(|n| (n.name.clone(), n)).collect();
                 self.members_dirty.extend(self.nodes.keys().chain(fresh.keys()).cloned());
@@ -391,14 +391,14 @@ impl Engine {
                 gone.iter().for_each(|name| self.node_is_gone(name));
                 self.nodes = fresh;
             }
-            Update::Set(node) => {
+            FactsUpdate::Set(node) => {
                 // A Node's status changes every few seconds; we look at a few fields.
                 if self.nodes.get(&node.name) != Some(&node) {
                     self.members_dirty.insert(node.name.clone());
                     self.nodes.insert(node.name.clone(), node);
                 }
             }
-            Update::Gone(name) => {
+            FactsUpdate::Gone(name) => {
                 self.node_is_gone(&name);
                 self.nodes.remove(&name);
                 self.members_dirty.insert(name);
@@ -409,14 +409,14 @@ impl Engine {
         }
         if self.nodes.get(&me) != own_before.as_ref() || self.unsynced.contains(&Source::NodeAgents) {
             self.reconfigure(now);
-            self.touch_all();
+            self.mark_all_vips();
         }
     }
 
-    fn update_leases(&mut self, now: Mono, update: Update<LeaseFacts, NodeName>) {
+    fn update_leases(&mut self, now: Mono, update: FactsUpdate<LeaseFacts, NodeName>) {
         let me = self.config.node.clone();
         match update {
-            Update::All(all) => {
+            FactsUpdate::All(all) => {
                 let listed: BTreeMap<&NodeName, &LeaseFacts> = all.iter().map(|l| (&l.node, l)).collect();
                 let known: BTreeSet<NodeName> = self.members.iter().map(|(n, _)| n.clone()).collect();
                 for node in known.iter().chain(all.iter().map(|l| &l.node)) {
@@ -437,7 +437,7 @@ impl Engine {
                 self.announce_again |= self.unsynced.is_empty();
                 self.own_lease_seen(now, own.as_ref());
             }
-            Update::Set(facts) => {
+            FactsUpdate::Set(facts) => {
                 let node = facts.node.clone();
                 self.index_announced(&node, Some(&facts));
                 if node == me {
@@ -450,7 +450,7 @@ impl Engine {
                 }
                 self.members_dirty.insert(node);
             }
-            Update::Gone(node) => {
+            FactsUpdate::Gone(node) => {
                 self.index_announced(&node, None);
                 if node == me {
                     self.own_lease_seen(now, None);
@@ -492,25 +492,25 @@ impl Engine {
         match command {
             Command::Drain { since, force } => {
                 let since = self.drain.take().map_or(since, |d| d.since);
-                self.drain = Some(Drain { since, force });
+                self.drain = Some(OngoingDrain { since, force });
             }
             Command::Undrain => self.drain = None,
             Command::Resync => {
                 self.vips.values_mut().for_each(|state| state.try_again());
                 self.announce_again = true;
             }
-            Command::Shutdown { mode, since } => self.begin_stop(now, mode, since),
+            Command::Shutdown { mode, since } => self.begin_shutdown(now, mode, since),
         }
         let me = self.config.node.clone();
         self.members_dirty.insert(me);
-        self.touch_all();
+        self.mark_all_vips();
     }
 
     fn settle(&mut self, now: Mono) {
-        if self.stop.as_ref().is_some_and(Stop::is_over) {
+        if self.stop.as_ref().is_some_and(OngoingShutdown::is_over) {
             // Nothing is decided any more; what is seen is shown.
-            self.picture.vips.append(&mut self.dirty);
-            self.picture.members.append(&mut self.members_dirty);
+            self.snapshot_cache.vips.append(&mut self.dirty);
+            self.snapshot_cache.members.append(&mut self.members_dirty);
             return;
         }
         self.check_lease(now);
@@ -535,7 +535,7 @@ impl Engine {
         self.remove_old_dummies();
         self.send_announcements(now);
         self.write_lease(now);
-        self.progress_stop(now);
+        self.advance_shutdown(now);
         // What goes with the next phase of a stop goes at once, and so does its last word.
         if self.stop.is_some() {
             self.decide_vips(now);
@@ -567,7 +567,7 @@ impl Engine {
             let me = self.config.node.clone();
             self.members_dirty.insert(me);
             let changed = served.symmetric_difference(&self.served).map(|(_, net)| *net).collect();
-            self.touch_inside(&changed);
+            self.mark_vips_inside(&changed);
             self.served = served;
         }
         self.wake.set_links(self.subnets.deadline(now));
@@ -581,7 +581,7 @@ impl Engine {
 
     /// When to be called again at the latest.
     pub fn deadline(&self, now: Mono) -> Option<Mono> {
-        if self.stop.as_ref().is_some_and(Stop::is_over) {
+        if self.stop.as_ref().is_some_and(OngoingShutdown::is_over) {
             return None;
         }
         let lease =
@@ -601,7 +601,7 @@ impl Engine {
             self.rank.deadline(),
             self.wake.next(),
             self.upkeep.next(),
-            self.stop.as_ref().and_then(Stop::deadline),
+            self.stop.as_ref().and_then(OngoingShutdown::deadline),
         ]
         .into_iter()
         .flatten()

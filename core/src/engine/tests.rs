@@ -1,6 +1,6 @@
 //! The engine alone, fed by hand: one node, scripted peers, a kernel that does as told.
 
-mod able;
+mod affected;
 mod declines;
 mod handoffs;
 mod leftovers;
@@ -8,10 +8,10 @@ mod lifecycle;
 mod lifetimes;
 mod local;
 mod nobody;
+mod node_condition;
+mod offered_subnets;
 mod remote;
-mod silence;
-mod standing;
+mod silent_peers;
+mod stale_view;
 mod times;
-mod touches;
-mod views;
 mod world;

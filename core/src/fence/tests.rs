@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::kernel_lateness;
 use crate::ids::{IfIndex, InstanceId};
-use crate::io::{AddressSpec, Lifetimes};
+use crate::messages::{AddressSpec, Lifetimes};
 
 fn ms(millis: u64) -> Mono {
     Mono::from_millis(millis)
@@ -14,7 +14,7 @@ fn healthy(fence: &Fence, now: Mono) -> bool {
 }
 
 fn mk_fence() -> Fence {
-    Fence::new(Timers::default(), FencePolicy::Strict)
+    Fence::new(LeaseTimers::default(), FencePolicy::Strict)
 }
 
 #[test]

@@ -8,20 +8,24 @@ fn attempt(mode: LeaseMode, memory: &mut LeaseMemory) -> LeaseAttempt {
     LeaseAttempt::new(mode, id("me"), 1, memory)
 }
 
-fn lease(by: &str, version: &str) -> Reply {
-    Reply::Lease { instance: Some(id(by)), version: Some(version.into()), renewal: "mark".into() }
+fn lease(by: &str, version: &str) -> LeaseReply {
+    LeaseReply::Lease { instance: Some(id(by)), version: Some(version.into()), renewal: "mark".into() }
 }
 
-fn failed(code: u16) -> Reply {
-    Reply::Failed { code, timeout: false, error: "words".into() }
+fn failed(code: u16) -> LeaseReply {
+    LeaseReply::Failed { code, timeout: false, error: "words".into() }
 }
 
-fn patch(version: &str) -> Request {
-    Request::Patch { version: version.into() }
+fn patch(version: &str) -> LeaseRequest {
+    LeaseRequest::Patch { version: version.into() }
 }
 
 /// Sends what is asked, answers with `replies` in turn; what was sent, and the end.
-fn play(mode: LeaseMode, memory: &mut LeaseMemory, replies: &[Reply]) -> (Vec<Request>, Option<Written>) {
+fn play(
+    mode: LeaseMode,
+    memory: &mut LeaseMemory,
+    replies: &[LeaseReply],
+) -> (Vec<LeaseRequest>, Option<LeaseWriteResult>) {
     let mut attempt = attempt(mode, memory);
     let mut sent = Vec::new();
     for reply in replies {
@@ -37,15 +41,15 @@ fn play(mode: LeaseMode, memory: &mut LeaseMemory, replies: &[Reply]) -> (Vec<Re
     (sent, None)
 }
 
-fn done() -> Option<Written> {
-    Some(Ok(Renewed { renewal: "mark".into() }))
+fn done() -> Option<LeaseWriteResult> {
+    Some(Ok(LeaseRenewal { renewal: "mark".into() }))
 }
 
 #[test]
 fn a_renewal_names_the_version_it_was_made_for() {
     let mut memory = LeaseMemory::default();
     let (sent, end) = play(LeaseMode::Renew, &mut memory, &[lease("me", "1"), lease("me", "2")]);
-    assert_eq!((sent, end), (vec![Request::Look, patch("1")], done()));
+    assert_eq!((sent, end), (vec![LeaseRequest::Look, patch("1")], done()));
     let (sent, end) = play(LeaseMode::Renew, &mut memory, &[lease("me", "3")]);
     assert_eq!((sent, end), (vec![patch("2")], done()));
 }
@@ -55,10 +59,10 @@ fn an_outsiders_edit_costs_a_round_and_another_instance_the_lease() {
     let mut memory = LeaseMemory { version: Some("1".into()), ..Default::default() };
     let replies = [failed(409), lease("me", "7"), lease("me", "8")];
     let (sent, end) = play(LeaseMode::Renew, &mut memory, &replies);
-    assert_eq!((sent, end), (vec![patch("1"), Request::Look, patch("7")], done()));
+    assert_eq!((sent, end), (vec![patch("1"), LeaseRequest::Look, patch("7")], done()));
     let (_, end) = play(LeaseMode::Renew, &mut memory, &[failed(409), lease("other", "9")]);
     assert_eq!(end, Some(Err(LeaseError::Taken(id("other")))));
-    let nobodys = Reply::Lease { instance: None, version: None, renewal: String::new() };
+    let nobodys = LeaseReply::Lease { instance: None, version: None, renewal: String::new() };
     memory.version = Some("9".into());
     let (_, end) = play(LeaseMode::Renew, &mut memory, &[failed(409), nobodys]);
     assert!(matches!(end, Some(Err(LeaseError::Conflict(_)))));
@@ -68,8 +72,8 @@ fn an_outsiders_edit_costs_a_round_and_another_instance_the_lease() {
 fn a_takeover_looks_first_whatever_was_known() {
     let mut memory = LeaseMemory { version: Some("1".into()), ..Default::default() };
     let (sent, end) = play(LeaseMode::TakeOver, &mut memory, &[lease("older", "5"), lease("me", "6")]);
-    assert_eq!((sent, end), (vec![Request::Look, patch("5")], done()));
-    let (_, end) = play(LeaseMode::TakeOver, &mut memory, &[Reply::Absent]);
+    assert_eq!((sent, end), (vec![LeaseRequest::Look, patch("5")], done()));
+    let (_, end) = play(LeaseMode::TakeOver, &mut memory, &[LeaseReply::Absent]);
     assert_eq!(end, Some(Err(LeaseError::Missing)));
 }
 
@@ -78,8 +82,8 @@ fn a_creation_that_finds_one_goes_on_only_with_its_own() {
     let mut memory = LeaseMemory::default();
     let lost_answer = [failed(409), lease("me", "2"), lease("me", "3")];
     let (sent, end) = play(LeaseMode::Create, &mut memory, &lost_answer);
-    assert_eq!((sent, end), (vec![Request::Create, Request::Look, patch("2")], done()));
-    for found in [lease("other", "2"), Reply::Absent, failed(500)] {
+    assert_eq!((sent, end), (vec![LeaseRequest::Create, LeaseRequest::Look, patch("2")], done()));
+    for found in [lease("other", "2"), LeaseReply::Absent, failed(500)] {
         let (_, end) = play(LeaseMode::Create, &mut memory, &[failed(409), found]);
         assert_eq!(end, Some(Err(LeaseError::Exists)));
     }
@@ -112,7 +116,7 @@ fn rounds_end_and_say_what_failed_last() {
     let (sent, end) = play(LeaseMode::Renew, &mut memory, &vec![failed(0); 20]);
     assert_eq!(sent.len(), ROUNDS + 1);
     assert!(matches!(end, Some(Err(LeaseError::Unreachable(_)))));
-    let silent = Reply::Failed { code: 0, timeout: true, error: String::new() };
+    let silent = LeaseReply::Failed { code: 0, timeout: true, error: String::new() };
     let (_, end) = play(LeaseMode::Renew, &mut memory, &vec![silent; 20]);
     assert_eq!(end, Some(Err(LeaseError::Timeout)));
     // Refused credentials are read again once, not for every round.

@@ -12,7 +12,7 @@ fn id(text: &str) -> InstanceId {
 }
 
 fn mk_lease() -> OwnLease {
-    OwnLease::new(NodeName::new("a").unwrap(), id("me"), Timers::default())
+    OwnLease::new(NodeName::new("a").unwrap(), id("me"), LeaseTimers::default())
 }
 
 fn mk_content(draining: bool) -> LeaseContent {
@@ -36,8 +36,8 @@ fn mk_seen(instance: &str, renewal: &str) -> LeaseFacts {
     }
 }
 
-fn ok(renewal: &str) -> Result<Renewed, LeaseError> {
-    Ok(Renewed { renewal: renewal.to_owned() })
+fn ok(renewal: &str) -> Result<LeaseRenewal, LeaseError> {
+    Ok(LeaseRenewal { renewal: renewal.to_owned() })
 }
 
 /// Created at 0, seen by the watch.
@@ -45,7 +45,7 @@ fn mk_held() -> OwnLease {
     let mut lease = mk_lease();
     let write = lease.due(ms(0), &mk_content(false), false).unwrap();
     assert_eq!(write.mode, LeaseMode::Create);
-    assert_eq!(lease.answered(ms(5), write.seq, ms(0), ok("r0")), Outcome::Renewed { sent: ms(0) });
+    assert_eq!(lease.answered(ms(5), write.seq, ms(0), ok("r0")), LeaseOutcome::Renewed { sent: ms(0) });
     assert_eq!(lease.observed(Some(&mk_seen("me", "r0"))), None);
     lease
 }
@@ -53,7 +53,7 @@ fn mk_held() -> OwnLease {
 #[test]
 fn one_write_per_third_of_the_duration() {
     let mut lease = mk_held();
-    assert_eq!(lease.deadline(ms(5)), Some(Mono::ZERO + Timers::default().renew_every()));
+    assert_eq!(lease.deadline(ms(5)), Some(Mono::ZERO + LeaseTimers::default().renew_every()));
     assert_eq!(lease.due(ms(3333), &mk_content(false), false), None);
     let write = lease.due(ms(3334), &mk_content(false), false).unwrap();
     assert_eq!(write.mode, LeaseMode::Renew);
@@ -74,7 +74,7 @@ fn after_a_failure_soon_again_but_not_at_once() {
     let mut lease = mk_held();
     let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
     let outcome = lease.answered(ms(4010), write.seq, ms(4000), Err(LeaseError::Refused("no".to_owned())));
-    assert!(matches!(outcome, Outcome::Failed { .. }));
+    assert!(matches!(outcome, LeaseOutcome::Failed { .. }));
     assert_eq!(lease.due(ms(4011), &mk_content(true), false), None);
     let next = lease.deadline(ms(4011)).unwrap();
     assert!(next >= ms(4510) && next < ms(6010), "within the retry period: {next}");
@@ -88,8 +88,11 @@ fn a_write_nobody_answers_is_a_failure_and_a_late_answer_still_counts() {
     let give_up = lease.deadline(ms(4000)).unwrap();
     assert!(give_up <= ms(5250));
     assert_eq!(lease.expire(ms(4001)), None);
-    assert!(matches!(lease.expire(give_up), Some(Outcome::Failed { .. })));
-    assert_eq!(lease.answered(ms(9000), write.seq, ms(4000), ok("r1")), Outcome::Renewed { sent: ms(4000) });
+    assert!(matches!(lease.expire(give_up), Some(LeaseOutcome::Failed { .. })));
+    assert_eq!(
+        lease.answered(ms(9000), write.seq, ms(4000), ok("r1")),
+        LeaseOutcome::Renewed { sent: ms(4000) }
+    );
 }
 
 #[test]
@@ -107,7 +110,7 @@ fn what_an_earlier_instance_left_is_taken_over() {
 #[test]
 fn another_instance_keeps_us_out_while_it_lives() {
     let mut lease = mk_held();
-    let taken = Some(Outcome::Lost { cause: FenceCause::Taken { by: id("other") } });
+    let taken = Some(LeaseOutcome::Lost { cause: FenceCause::Taken { by: id("other") } });
     assert_eq!(lease.observed(Some(&mk_seen("other", "r1"))), taken);
     assert_eq!(lease.due(ms(60_000), &mk_content(false), true), None);
     assert_eq!(lease.deadline(ms(60_000)), None);
@@ -119,19 +122,19 @@ fn a_renewal_refused_because_of_another_instance_is_a_loss() {
     let mut lease = mk_held();
     let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
     let outcome = lease.answered(ms(4005), write.seq, ms(4000), Err(LeaseError::Taken(id("other"))));
-    assert_eq!(outcome, Outcome::Lost { cause: FenceCause::Taken { by: id("other") } });
+    assert_eq!(outcome, LeaseOutcome::Lost { cause: FenceCause::Taken { by: id("other") } });
 }
 
 #[test]
 fn a_deleted_lease_is_lost_and_made_anew_at_once() {
     let mut lease = mk_held();
-    assert_eq!(lease.observed(None), Some(Outcome::Lost { cause: FenceCause::Deleted }));
+    assert_eq!(lease.observed(None), Some(LeaseOutcome::Lost { cause: FenceCause::Deleted }));
     assert_eq!(lease.due(ms(50), &mk_content(false), false).unwrap().mode, LeaseMode::Create);
 
     let mut lease = mk_held();
     let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
     let outcome = lease.answered(ms(4005), write.seq, ms(4000), Err(LeaseError::Missing));
-    assert_eq!(outcome, Outcome::Lost { cause: FenceCause::Deleted });
+    assert_eq!(outcome, LeaseOutcome::Lost { cause: FenceCause::Deleted });
     assert_eq!(lease.due(ms(4006), &mk_content(false), false).unwrap().mode, LeaseMode::Create);
 }
 
@@ -241,8 +244,11 @@ fn after_a_fence_only_a_write_sent_since_confirms() {
 fn an_answer_about_a_lease_that_is_gone_changes_nothing() {
     let mut lease = mk_held();
     let write = lease.due(ms(4000), &mk_content(false), false).unwrap();
-    assert_eq!(lease.observed(None), Some(Outcome::Lost { cause: FenceCause::Deleted }));
-    assert_eq!(lease.answered(ms(4020), write.seq, ms(4000), ok("r1")), Outcome::Renewed { sent: ms(4000) });
+    assert_eq!(lease.observed(None), Some(LeaseOutcome::Lost { cause: FenceCause::Deleted }));
+    assert_eq!(
+        lease.answered(ms(4020), write.seq, ms(4000), ok("r1")),
+        LeaseOutcome::Renewed { sent: ms(4000) }
+    );
     assert!(!lease.is_ours());
     let next = lease.due(ms(4021), &mk_content(false), false).unwrap();
     assert_eq!(next.mode, LeaseMode::Create, "at once");

@@ -1,32 +1,34 @@
 //! Answering a request: plan for every family, then commit, or change nothing.
 
-use super::book::Pools;
+use super::address_pools::AddressPools;
 use super::error::AllocateError;
 use super::group::GroupName;
-use super::ledger::{Claim, Obstacle};
-use super::request::{Families, Grant, Granted, How, Missing, Pick, Request};
+use super::ledger::{AddressClaim, SharingObstacle};
+use super::request::{
+    AddressGrant, AddressRequest, Families, GrantKind, GrantedAddress, RangePick, Shortfall,
+};
 use crate::ids::{Family, Vip};
 
 /// What one family would get. Two plans of a request never pick the same free
 /// address: they are of different families or from different ranges.
 #[derive(Default)]
-struct Plan {
-    addresses: Vec<Granted>,
-    missing: Vec<Missing>,
+struct FamilyPlan {
+    addresses: Vec<GrantedAddress>,
+    missing: Vec<Shortfall>,
 }
 
-impl From<Granted> for Plan {
-    fn from(granted: Granted) -> Self {
+impl From<GrantedAddress> for FamilyPlan {
+    fn from(granted: GrantedAddress) -> Self {
         Self { addresses: vec![granted], missing: Vec::new() }
     }
 }
 
-impl Pools {
+impl AddressPools {
     /// Brings a Service to the addresses it should have. On an error nothing changed.
-    pub fn allocate(&mut self, request: &Request<'_>) -> Result<Grant, AllocateError> {
+    pub fn allocate(&mut self, request: &AddressRequest<'_>) -> Result<AddressGrant, AllocateError> {
         self.accepted(request.group)?;
         let mut explicit = self.plan_explicit(request)?;
-        let mut grant = Grant::default();
+        let mut grant = AddressGrant::default();
         let mut failures = Vec::new();
         for family in request.families.order() {
             let plan = match explicit.iter().position(|g| g.ip.family() == family) {
@@ -38,7 +40,7 @@ impl Pools {
                     grant.addresses.extend(plan.addresses);
                     grant.missing.extend(plan.missing);
                 }
-                (Err(why), Families::Either { .. }) => failures.push(Missing { family, field: None, why }),
+                (Err(why), Families::Either { .. }) => failures.push(Shortfall { family, field: None, why }),
                 (Err(why), _) => return Err(why),
             }
         }
@@ -53,14 +55,14 @@ impl Pools {
         Ok(grant)
     }
 
-    fn commit(&mut self, request: &Request<'_>, grant: &mut Grant) {
+    fn commit(&mut self, request: &AddressRequest<'_>, grant: &mut AddressGrant) {
         for granted in &grant.addresses {
-            let claim = Claim {
+            let claim = AddressClaim {
                 group: Some(self.group_to_record(request, granted.ip)),
                 terms: request.terms.clone(),
             };
             self.claim(request.service, granted.ip, claim);
-            if granted.how == How::Kept {
+            if granted.how == GrantKind::Kept {
                 let conflict = self.ledger.conflict(granted.ip);
                 let own = conflict.filter(|c| c.services.contains(request.service));
                 grant.conflicts.extend(own);
@@ -72,7 +74,7 @@ impl Pools {
 
     /// An address kept from another group stays that group's, or the group's count of
     /// addresses it no longer gives would lose it.
-    fn group_to_record(&self, request: &Request<'_>, ip: Vip) -> GroupName {
+    fn group_to_record(&self, request: &AddressRequest<'_>, ip: Vip) -> GroupName {
         let here = self.group_of(ip) == Some(request.group);
         let former = self.claim_group(request, ip).flatten().filter(|_| !here);
         former.unwrap_or(request.group).clone()
@@ -80,8 +82,8 @@ impl Pools {
 
     /// Explicit addresses are checked before anything is chosen: one that cannot be
     /// had refuses the request, also where the family is optional.
-    fn plan_explicit(&self, request: &Request<'_>) -> Result<Vec<Granted>, AllocateError> {
-        let mut plan: Vec<Granted> = Vec::new();
+    fn plan_explicit(&self, request: &AddressRequest<'_>) -> Result<Vec<GrantedAddress>, AllocateError> {
+        let mut plan: Vec<GrantedAddress> = Vec::new();
         for ip in request.explicit {
             if let Some(other) = plan.iter().find(|g| g.ip.family() == ip.family()) {
                 return Err(AllocateError::TwoOfOneFamily { first: other.ip, second: *ip });
@@ -91,13 +93,17 @@ impl Pools {
         Ok(plan)
     }
 
-    fn plan_one_explicit(&self, request: &Request<'_>, ip: Vip) -> Result<Granted, AllocateError> {
+    fn plan_one_explicit(
+        &self,
+        request: &AddressRequest<'_>,
+        ip: Vip,
+    ) -> Result<GrantedAddress, AllocateError> {
         if !request.families.wants(ip.family()) {
             let wanted = request.families.order().next().unwrap_or(Family::V4);
             return Err(AllocateError::WrongFamily { ip, wanted });
         }
         if self.claim_group(request, ip).is_some() && !request.leaves.contains(&ip) {
-            return Ok(Granted { ip, how: How::Kept });
+            return Ok(GrantedAddress { ip, how: GrantKind::Kept });
         }
         let found_in = self.group_of(ip);
         if found_in != Some(request.group) {
@@ -114,30 +120,30 @@ impl Pools {
     }
 
     /// The Service takes the address, alone or with those on it.
-    fn join(&self, request: &Request<'_>, ip: Vip) -> Result<Granted, AllocateError> {
+    fn join(&self, request: &AddressRequest<'_>, ip: Vip) -> Result<GrantedAddress, AllocateError> {
         match self.ledger.obstacle(ip, request.service, &request.terms) {
-            Some(Obstacle::Held { by }) => Err(AllocateError::InUse { ip, by }),
-            Some(Obstacle::Port { port, by }) => Err(AllocateError::PortTaken { ip, port, by }),
-            Some(Obstacle::Pods { by }) => Err(AllocateError::OtherPods { ip, by }),
+            Some(SharingObstacle::Held { by }) => Err(AllocateError::InUse { ip, by }),
+            Some(SharingObstacle::Port { port, by }) => Err(AllocateError::PortTaken { ip, port, by }),
+            Some(SharingObstacle::Pods { by }) => Err(AllocateError::OtherPods { ip, by }),
             None => {
                 let how = match self.references(ip) {
-                    0 => How::New,
-                    _ => How::Shared,
+                    0 => GrantKind::New,
+                    _ => GrantKind::Shared,
                 };
-                Ok(Granted { ip, how })
+                Ok(GrantedAddress { ip, how })
             }
         }
     }
 
     /// The Service's claim on the address: the group it is held from, if known.
-    fn claim_group(&self, request: &Request<'_>, ip: Vip) -> Option<Option<&GroupName>> {
+    fn claim_group(&self, request: &AddressRequest<'_>, ip: Vip) -> Option<Option<&GroupName>> {
         let claim = self.ledger.get(ip)?.holders().get(request.service)?;
         Some(claim.group.as_ref())
     }
 
     /// Addresses of a family the Service already has from the group: in one of its
     /// ranges, or given by it before the range was taken out.
-    fn kept(&self, request: &Request<'_>, family: Family) -> Vec<(Vip, Option<usize>)> {
+    fn kept(&self, request: &AddressRequest<'_>, family: Family) -> Vec<(Vip, Option<usize>)> {
         let held = self.ledger.of_service(request.service);
         held.filter(|ip| ip.family() == family && !request.leaves.contains(ip))
             .filter_map(|ip| match self.locate(ip) {
@@ -147,9 +153,13 @@ impl Pools {
             .collect()
     }
 
-    fn plan_family(&mut self, request: &Request<'_>, family: Family) -> Result<Plan, AllocateError> {
+    fn plan_family(
+        &mut self,
+        request: &AddressRequest<'_>,
+        family: Family,
+    ) -> Result<FamilyPlan, AllocateError> {
         let kept = self.kept(request, family);
-        if let Pick::EveryRange(eligible) = request.pick {
+        if let RangePick::EveryRange(eligible) = request.pick {
             let stocks = &self.accepted(request.group)?.stocks;
             let chosen: Vec<usize> = (0..stocks.len())
                 .filter(|i| stocks[*i].range.family() == family && eligible(&stocks[*i].range))
@@ -157,8 +167,8 @@ impl Pools {
             return self.plan_every(request, family, &kept, &chosen);
         }
         if !kept.is_empty() {
-            let keep = |(ip, _): &(Vip, _)| Granted { ip: *ip, how: How::Kept };
-            return Ok(Plan { addresses: kept.iter().map(keep).collect(), missing: Vec::new() });
+            let keep = |(ip, _): &(Vip, _)| GrantedAddress { ip: *ip, how: GrantKind::Kept };
+            return Ok(FamilyPlan { addresses: kept.iter().map(keep).collect(), missing: Vec::new() });
         }
         if let Some(shared) = self.plan_shared(request, family, None)? {
             return Ok(shared.into());
@@ -171,12 +181,12 @@ impl Pools {
             .filter(|(_, stock)| stock.range.family() == family)
             .map(|(i, stock)| (stock.in_use, i))
             .collect();
-        if matches!(request.pick, Pick::Balanced) {
+        if matches!(request.pick, RangePick::Balanced) {
             order.sort_unstable();
         }
         for (_, i) in order {
             if let Some(ip) = self.lowest(request, i) {
-                return Ok(Granted { ip, how: How::New }.into());
+                return Ok(GrantedAddress { ip, how: GrantKind::New }.into());
             }
         }
         Err(self.nothing_free(request, family, None))
@@ -186,27 +196,27 @@ impl Pools {
     /// eligible range adds one. One address is enough; ranges without are reported.
     fn plan_every(
         &mut self,
-        request: &Request<'_>,
+        request: &AddressRequest<'_>,
         family: Family,
         kept: &[(Vip, Option<usize>)],
         eligible: &[usize],
-    ) -> Result<Plan, AllocateError> {
-        let mut plan = Plan::default();
+    ) -> Result<FamilyPlan, AllocateError> {
+        let mut plan = FamilyPlan::default();
         for i in eligible {
             let before = plan.addresses.len();
             let here = kept.iter().filter(|(_, stock)| *stock == Some(*i));
-            plan.addresses.extend(here.map(|(ip, _)| Granted { ip: *ip, how: How::Kept }));
+            plan.addresses.extend(here.map(|(ip, _)| GrantedAddress { ip: *ip, how: GrantKind::Kept }));
             if plan.addresses.len() > before {
                 continue;
             }
             match self.plan_in(request, family, *i) {
                 Ok(granted) => plan.addresses.push(granted),
-                Err(why) => plan.missing.push(Missing { family, field: self.field(request, *i), why }),
+                Err(why) => plan.missing.push(Shortfall { family, field: self.field(request, *i), why }),
             }
         }
         // Held from a range that is no longer configured: an edit takes nothing away.
         let strays = kept.iter().filter(|(_, stock)| stock.is_none());
-        plan.addresses.extend(strays.map(|(ip, _)| Granted { ip: *ip, how: How::Kept }));
+        plan.addresses.extend(strays.map(|(ip, _)| GrantedAddress { ip: *ip, how: GrantKind::Kept }));
         if !plan.addresses.is_empty() {
             return Ok(plan);
         }
@@ -223,15 +233,15 @@ impl Pools {
 
     fn plan_in(
         &mut self,
-        request: &Request<'_>,
+        request: &AddressRequest<'_>,
         family: Family,
         stock: usize,
-    ) -> Result<Granted, AllocateError> {
+    ) -> Result<GrantedAddress, AllocateError> {
         if let Some(shared) = self.plan_shared(request, family, Some(stock))? {
             return Ok(shared);
         }
         match self.lowest(request, stock) {
-            Some(ip) => Ok(Granted { ip, how: How::New }),
+            Some(ip) => Ok(GrantedAddress { ip, how: GrantKind::New }),
             None => Err(self.nothing_free(request, family, Some(stock))),
         }
     }
@@ -241,10 +251,10 @@ impl Pools {
     /// quietly break "same key, same address".
     fn plan_shared(
         &self,
-        request: &Request<'_>,
+        request: &AddressRequest<'_>,
         family: Family,
         stock: Option<usize>,
-    ) -> Result<Option<Granted>, AllocateError> {
+    ) -> Result<Option<GrantedAddress>, AllocateError> {
         let Some(key) = &request.terms.sharing else {
             return Ok(None);
         };
@@ -265,16 +275,21 @@ impl Pools {
         refusal.map_or(Ok(None), Err)
     }
 
-    fn lowest(&mut self, request: &Request<'_>, stock: usize) -> Option<Vip> {
+    fn lowest(&mut self, request: &AddressRequest<'_>, stock: usize) -> Option<Vip> {
         self.groups.get_mut(request.group)?.stocks.get_mut(stock)?.lowest()
     }
 
-    fn field(&self, request: &Request<'_>, stock: usize) -> Option<String> {
+    fn field(&self, request: &AddressRequest<'_>, stock: usize) -> Option<String> {
         let stock = self.groups.get(request.group)?.stocks.get(stock)?;
         Some(stock.range.field().to_owned())
     }
 
-    fn nothing_free(&self, request: &Request<'_>, family: Family, stock: Option<usize>) -> AllocateError {
+    fn nothing_free(
+        &self,
+        request: &AddressRequest<'_>,
+        family: Family,
+        stock: Option<usize>,
+    ) -> AllocateError {
         let group = request.group.clone();
         let stocks = self.groups.get(request.group).map(|g| g.stocks.as_slice());
         let size = stocks

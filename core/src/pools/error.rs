@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use super::admit::Overlap;
+use super::admission::GroupOverlap;
 use super::group::GroupName;
-use super::range::Why;
-use super::share::Port;
+use super::range::ExclusionReason;
+use super::sharing_terms::Port;
 use super::span::{Span, SpanError};
 use crate::ids::{Family, ObjectKey, Vip};
 
@@ -29,7 +29,7 @@ pub enum RangeProblem {
     #[error("{text:?} is not an aggregation: give \"default\" or a prefix length from /8 to /{max}")]
     BadAggregation { text: String, max: u8 },
     #[error("{pool} has no address a Service can use ({why}): give more addresses")]
-    NothingUsable { pool: Span, why: Why },
+    NothingUsable { pool: Span, why: ExclusionReason },
     #[error("{pool} overlaps {other} of the same group: give every address once")]
     OverlapsSibling { pool: Span, other: String },
 }
@@ -40,7 +40,7 @@ pub enum AllocateError {
     #[error("ServiceGroup {group} does not exist: create it or name another one")]
     NoSuchGroup { group: GroupName },
     #[error("ServiceGroup {group} is refused: {overlap}")]
-    GroupRefused { group: GroupName, overlap: Box<Overlap> },
+    GroupRefused { group: GroupName, overlap: Box<GroupOverlap> },
     #[error("ServiceGroup {group} has no {family} pool: add one, or ask for the other family")]
     NoRange { group: GroupName, family: Family },
     #[error("no live node serves the subnet of any {family} pool of ServiceGroup {group}")]
@@ -63,7 +63,7 @@ pub enum AllocateError {
     #[error("address {ip} is {}, but the Service wants {wanted} only", .ip.family())]
     WrongFamily { ip: Vip, wanted: Family },
     #[error("address {ip} is never given to a Service: {why}")]
-    Excluded { ip: Vip, why: Why },
+    Excluded { ip: Vip, why: ExclusionReason },
     #[error("addresses {first} and {second} are of one family: ask for one address per family")]
     TwoOfOneFamily { first: Vip, second: Vip },
 }

@@ -4,30 +4,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::group::GroupName;
-use super::share::{PodSet, Port, SharingKey, Terms};
+use super::sharing_terms::{PodSet, Port, SharingKey, SharingTerms};
 use super::span::{Span, address, number};
 use crate::ids::{Family, ObjectKey, Vip};
 
 /// One Service's hold on one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct AddressClaim {
     /// The group it was allocated from, where that is known.
     pub group: Option<GroupName>,
-    pub terms: Terms,
+    pub terms: SharingTerms,
 }
 
 /// Services on one address that have not agreed to share it. Comes from outside
 /// only: adopted that way, or ports edited later. Never from an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct SharingConflict {
     pub ip: Vip,
     pub services: Vec<ObjectKey>,
-    pub clash: Clash,
+    pub clash: SharingClash,
 }
 
 /// What they do not agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clash {
+pub enum SharingClash {
     /// Their sharing keys differ.
     Keys,
     /// Several of them use it.
@@ -37,7 +37,7 @@ pub enum Clash {
 }
 
 /// What stands between a Service and an address.
-pub(super) enum Obstacle {
+pub(super) enum SharingObstacle {
     Held { by: ObjectKey },
     Port { port: Port, by: ObjectKey },
     Pods { by: ObjectKey },
@@ -45,7 +45,7 @@ pub(super) enum Obstacle {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Address {
-    holders: BTreeMap<ObjectKey, Claim>,
+    holders: BTreeMap<ObjectKey, AddressClaim>,
     /// Counts over the holders, so that joining an address shared by thousands does
     /// not walk through them.
     keys: BTreeMap<Option<SharingKey>, usize>,
@@ -94,16 +94,16 @@ fn count_down_in<K: Ord>(index: &mut BTreeMap<K, BTreeMap<Vip, usize>>, key: &K,
 }
 
 impl Address {
-    pub(super) fn holders(&self) -> &BTreeMap<ObjectKey, Claim> {
+    pub(super) fn holders(&self) -> &BTreeMap<ObjectKey, AddressClaim> {
         &self.holders
     }
 
-    fn other_with(&self, service: &ObjectKey, found: impl Fn(&Terms) -> bool) -> Option<&ObjectKey> {
+    fn other_with(&self, service: &ObjectKey, found: impl Fn(&SharingTerms) -> bool) -> Option<&ObjectKey> {
         let mut others = self.holders.iter().filter(|(holder, _)| *holder != service);
         others.find(|(_, claim)| found(&claim.terms)).map(|(holder, _)| holder)
     }
 
-    fn obstacle(&self, service: &ObjectKey, terms: &Terms) -> Option<Obstacle> {
+    fn obstacle(&self, service: &ObjectKey, terms: &SharingTerms) -> Option<SharingObstacle> {
         let own = self.holders.get(service).map(|claim| &claim.terms);
         let others = self.holders.len() - usize::from(own.is_some());
         if others == 0 {
@@ -119,7 +119,7 @@ impl Address {
         if same_key < others {
             let by =
                 self.other_with(service, |other| terms.sharing.is_none() || other.sharing != terms.sharing)?;
-            return Some(Obstacle::Held { by: by.clone() });
+            return Some(SharingObstacle::Held { by: by.clone() });
         }
         let taken = terms.ports.iter().copied().find(|port| {
             let all = self.ports.get(port).copied().unwrap_or(0);
@@ -127,45 +127,45 @@ impl Address {
         });
         if let Some(port) = taken {
             let by = self.other_with(service, |other| other.ports.contains(&port))?;
-            return Some(Obstacle::Port { port, by: by.clone() });
+            return Some(SharingObstacle::Port { port, by: by.clone() });
         }
-        self.other_pods(service, terms).map(|by| Obstacle::Pods { by })
+        self.other_pods(service, terms).map(|by| SharingObstacle::Pods { by })
     }
 
     /// Somebody here whose traffic must stay on the node, and who has other pods.
-    pub(super) fn other_pods(&self, service: &ObjectKey, terms: &Terms) -> Option<ObjectKey> {
+    pub(super) fn other_pods(&self, service: &ObjectKey, terms: &SharingTerms) -> Option<ObjectKey> {
         let pods = terms.pods.as_ref()?;
         if self.pods.keys().all(|here| here == pods) {
             return None;
         }
-        let differs = |other: &Terms| other.pods.as_ref().is_some_and(|other| other != pods);
+        let differs = |other: &SharingTerms| other.pods.as_ref().is_some_and(|other| other != pods);
         self.other_with(service, differs).cloned()
     }
 
-    fn conflict(&self, ip: Vip) -> Option<Conflict> {
+    fn conflict(&self, ip: Vip) -> Option<SharingConflict> {
         if self.holders.len() < 2 {
             return None;
         }
         let agreed = self.keys.len() == 1 && !self.keys.contains_key(&None);
-        let port = || self.ports.iter().find(|(_, n)| **n > 1).map(|(port, _)| Clash::Port(*port));
+        let port = || self.ports.iter().find(|(_, n)| **n > 1).map(|(port, _)| SharingClash::Port(*port));
         let clash = match agreed {
-            false => Clash::Keys,
-            true => port().or_else(|| (self.pods.len() > 1).then_some(Clash::Pods))?,
+            false => SharingClash::Keys,
+            true => port().or_else(|| (self.pods.len() > 1).then_some(SharingClash::Pods))?,
         };
-        let on_it = |claim: &Claim| match clash {
-            Clash::Keys => true,
-            Clash::Port(port) => claim.terms.ports.contains(&port),
-            Clash::Pods => claim.terms.pods.is_some(),
+        let on_it = |claim: &AddressClaim| match clash {
+            SharingClash::Keys => true,
+            SharingClash::Port(port) => claim.terms.ports.contains(&port),
+            SharingClash::Pods => claim.terms.pods.is_some(),
         };
         let services = self.holders.iter().filter(|(_, claim)| on_it(claim));
-        Some(Conflict { ip, services: services.map(|(service, _)| service.clone()).collect(), clash })
+        Some(SharingConflict { ip, services: services.map(|(service, _)| service.clone()).collect(), clash })
     }
 }
 
 impl Ledger {
     /// Records a claim, replacing the Service's former one on that address. True if
     /// nobody held the address before.
-    pub(super) fn put(&mut self, service: &ObjectKey, ip: Vip, claim: Claim) -> bool {
+    pub(super) fn put(&mut self, service: &ObjectKey, ip: Vip, claim: AddressClaim) -> bool {
         if let Some(former) = self.held.get_mut(&slot(ip)).and_then(|address| address.holders.remove(service))
         {
             self.forget(ip, &former);
@@ -194,7 +194,7 @@ impl Ledger {
     }
 
     /// Takes the claim out of every count; the address entry stays.
-    fn forget(&mut self, ip: Vip, claim: &Claim) {
+    fn forget(&mut self, ip: Vip, claim: &AddressClaim) {
         if let Some(group) = &claim.group {
             count_down_in(&mut self.by_group, group, ip);
         }
@@ -234,11 +234,16 @@ impl Ledger {
         self.held.get(&slot(ip))
     }
 
-    pub(super) fn obstacle(&self, ip: Vip, service: &ObjectKey, terms: &Terms) -> Option<Obstacle> {
+    pub(super) fn obstacle(
+        &self,
+        ip: Vip,
+        service: &ObjectKey,
+        terms: &SharingTerms,
+    ) -> Option<SharingObstacle> {
         self.held.get(&slot(ip))?.obstacle(service, terms)
     }
 
-    pub(super) fn conflict(&self, ip: Vip) -> Option<Conflict> {
+    pub(super) fn conflict(&self, ip: Vip) -> Option<SharingConflict> {
         self.held.get(&slot(ip))?.conflict(ip)
     }
 

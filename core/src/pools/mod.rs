@@ -22,27 +22,27 @@
 //! - A request is planned first and committed after, so that a refusal leaves
 //!   nothing half done.
 
-mod admit;
+mod address_pools;
+mod admission;
 mod allocate;
-mod book;
 mod error;
-mod free;
+mod free_set;
 mod group;
 mod ledger;
 mod range;
 mod request;
-mod share;
+mod sharing_terms;
 mod span;
 mod stats;
 
-pub use admit::{Ground, Overlap, admit};
-pub use book::{Admission, Held, Place, Pools, Released};
+pub use address_pools::{AddressPools, GroupAdmission, HeldAddress, PoolPlace, ReleaseOutcome};
+pub use admission::{DisjointRanges, GroupOverlap, admit};
 pub use error::{AllocateError, RangeError, RangeProblem, WaitsFor};
 pub use group::{Group, GroupName};
-pub use ledger::{Claim, Clash, Conflict};
-pub use range::{Aggregation, PoolText, Range, Rules, Why};
-pub use request::{Families, Grant, Granted, How, Missing, Pick, Request};
-pub use share::{PodSet, Port, Protocol, SharingKey, Terms};
+pub use ledger::{AddressClaim, SharingClash, SharingConflict};
+pub use range::{Aggregation, ExclusionReason, PoolText, Range, RangeRules};
+pub use request::{AddressGrant, AddressRequest, Families, GrantKind, GrantedAddress, RangePick, Shortfall};
+pub use sharing_terms::{PodSet, Port, Protocol, SharingKey, SharingTerms};
 pub use span::{Span, SpanError};
 pub use stats::{FamilyStats, GroupStats, RangeStats};
 

@@ -31,7 +31,7 @@ pub enum Aggregation {
 
 /// Which addresses of a range are never given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct RangeRules {
     /// IPv4 addresses ending in .0 and .255, whatever the subnet: some old clients
     /// and filters refuse them.
     pub skip_last_octet: bool,
@@ -43,7 +43,7 @@ pub struct Rules {
     pub reserved: Vec<Span>,
 }
 
-impl Default for Rules {
+impl Default for RangeRules {
     fn default() -> Self {
         Self { skip_last_octet: false, skip_subnet_edges: true, reserved: Vec::new() }
     }
@@ -51,7 +51,7 @@ impl Default for Rules {
 
 /// Why an address of a range is never given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum ExclusionReason {
     Special,
     NetworkAddress,
     BroadcastAddress,
@@ -60,7 +60,7 @@ pub enum Why {
     LastOctet,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ExclusionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Special => {
@@ -76,10 +76,10 @@ impl fmt::Display for Why {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hole {
+pub(super) struct RangeHole {
     pub(super) first: u128,
     pub(super) last: u128,
-    why: Why,
+    why: ExclusionReason,
 }
 
 /// A checked range of one family.
@@ -92,7 +92,7 @@ pub struct Range {
     skip_last_octet: bool,
     /// Sorted, disjoint, inside the span. Without the .0/.255 ones: a /8 has 131,072
     /// of them, so they are computed.
-    holes: Vec<Hole>,
+    holes: Vec<RangeHole>,
     usable: u128,
 }
 
@@ -114,7 +114,12 @@ const SPECIAL: [(Family, u128, u128); 8] = [
 impl Range {
     /// Reads and checks one AddressPool. `field` is its path in the object, as in
     /// `spec.local.v4pools[1]`, and comes back in errors.
-    pub fn parse(field: &str, text: PoolText<'_>, family: Family, rules: &Rules) -> Result<Self, RangeError> {
+    pub fn parse(
+        field: &str,
+        text: PoolText<'_>,
+        family: Family,
+        rules: &RangeRules,
+    ) -> Result<Self, RangeError> {
         let wrong =
             |part: &str, problem: RangeProblem| RangeError { field: format!("{field}.{part}"), problem };
         let span: Span = text.pool.parse().map_err(|error| wrong("pool", RangeProblem::Span(error)))?;
@@ -145,7 +150,7 @@ impl Range {
         };
         range.usable = range.count_usable();
         if range.usable == 0 {
-            let why = range.why_number(span.low()).unwrap_or(Why::Reserved);
+            let why = range.why_number(span.low()).unwrap_or(ExclusionReason::Reserved);
             return Err(wrong("pool", RangeProblem::NothingUsable { pool: span, why }));
         }
         Ok(range)
@@ -193,20 +198,20 @@ impl Range {
     }
 
     /// Why this address of the range is never given; None: it may be.
-    pub fn why_excluded(&self, ip: Vip) -> Option<Why> {
+    pub fn why_excluded(&self, ip: Vip) -> Option<ExclusionReason> {
         self.why_number(number(ip.ip()))
     }
 
-    pub(super) fn why_number(&self, n: u128) -> Option<Why> {
+    pub(super) fn why_number(&self, n: u128) -> Option<ExclusionReason> {
         let after = self.holes.partition_point(|hole| hole.first <= n);
         let hole = after.checked_sub(1).and_then(|i| self.holes.get(i));
         match hole.filter(|hole| n <= hole.last) {
             Some(hole) => Some(hole.why),
-            None => (self.skip_last_octet && is_edge_octet(n)).then_some(Why::LastOctet),
+            None => (self.skip_last_octet && is_edge_octet(n)).then_some(ExclusionReason::LastOctet),
         }
     }
 
-    pub(super) fn holes(&self) -> &[Hole] {
+    pub(super) fn holes(&self) -> &[RangeHole] {
         &self.holes
     }
 
@@ -264,27 +269,27 @@ fn parse_aggregation(text: &str, family: Family) -> Result<Aggregation, RangePro
 }
 
 /// Everything excluded from the span: sorted and disjoint, the first reason wins.
-fn holes(span: &Span, subnet: &IpNet, rules: &Rules) -> Vec<Hole> {
+fn holes(span: &Span, subnet: &IpNet, rules: &RangeRules) -> Vec<RangeHole> {
     let special = SPECIAL.iter();
-    let mut found: Vec<(Span, Why)> = special
-        .map(|(family, first, last)| (Span::of_numbers(*family, *first, *last), Why::Special))
+    let mut found: Vec<(Span, ExclusionReason)> = special
+        .map(|(family, first, last)| (Span::of_numbers(*family, *first, *last), ExclusionReason::Special))
         .collect();
     if rules.skip_subnet_edges && subnet.prefix_len() + 2 <= subnet.max_prefix_len() {
         let all = Span::of_net(*subnet);
         let edge = |n| Span::of_numbers(all.family(), n, n);
         match all.family() {
             Family::V4 => {
-                found.push((edge(all.low()), Why::NetworkAddress));
-                found.push((edge(all.high()), Why::BroadcastAddress));
+                found.push((edge(all.low()), ExclusionReason::NetworkAddress));
+                found.push((edge(all.high()), ExclusionReason::BroadcastAddress));
             }
-            Family::V6 => found.push((edge(all.low()), Why::SubnetRouterAnycast)),
+            Family::V6 => found.push((edge(all.low()), ExclusionReason::SubnetRouterAnycast)),
         }
     }
-    found.extend(rules.reserved.iter().map(|reserved| (*reserved, Why::Reserved)));
-    let mut clipped: Vec<(Span, Why)> =
+    found.extend(rules.reserved.iter().map(|reserved| (*reserved, ExclusionReason::Reserved)));
+    let mut clipped: Vec<(Span, ExclusionReason)> =
         found.into_iter().filter_map(|(block, why)| Some((block.intersection(span)?, why))).collect();
     clipped.sort();
-    let mut holes: Vec<Hole> = Vec::new();
+    let mut holes: Vec<RangeHole> = Vec::new();
     for (block, why) in clipped {
         let mut first = block.low();
         if let Some(before) = holes.last() {
@@ -294,7 +299,7 @@ fn holes(span: &Span, subnet: &IpNet, rules: &Rules) -> Vec<Hole> {
             // Not past the end: the block reaches further than the hole before it.
             first = first.max(before.last + 1);
         }
-        holes.push(Hole { first, last: block.high(), why });
+        holes.push(RangeHole { first, last: block.high(), why });
     }
     holes
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::error::AllocateError;
 use super::group::GroupName;
-use super::ledger::Conflict;
+use super::ledger::SharingConflict;
 use super::range::Range;
-use super::share::Terms;
+use super::sharing_terms::SharingTerms;
 use crate::ids::{Family, ObjectKey, Vip};
 
 /// Families a Service wants, as its `ipFamilyPolicy` and `ipFamilies` say.
@@ -41,7 +41,7 @@ impl Families {
 
 /// How to choose among the ranges of a family.
 #[derive(Clone, Copy)]
-pub enum Pick<'a> {
+pub enum RangePick<'a> {
     /// The lowest free address of the first range, in declaration order, that has one.
     FirstFit,
     /// The lowest free address of the range with the fewest in use.
@@ -50,7 +50,7 @@ pub enum Pick<'a> {
     EveryRange(&'a dyn Fn(&Range) -> bool),
 }
 
-impl fmt::Debug for Pick<'_> {
+impl fmt::Debug for RangePick<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FirstFit => "FirstFit",
@@ -64,7 +64,7 @@ impl fmt::Debug for Pick<'_> {
 /// holds in the group counts, so asking twice gives the same answer, and a Service
 /// that turns dual-stack gets only what it lacks.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
+pub struct AddressRequest<'a> {
     pub service: &'a ObjectKey,
     pub group: &'a GroupName,
     pub families: Families,
@@ -74,12 +74,12 @@ pub struct Request<'a> {
     pub explicit: &'a [Vip],
     /// Addresses it holds and may not keep.
     pub leaves: &'a [Vip],
-    pub terms: Terms,
-    pub pick: Pick<'a>,
+    pub terms: SharingTerms,
+    pub pick: RangePick<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum GrantKind {
     /// Nobody held it before.
     New,
     /// Held by others with the same sharing key.
@@ -89,14 +89,14 @@ pub enum How {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedAddress {
     pub ip: Vip,
-    pub how: How,
+    pub how: GrantKind,
 }
 
 /// Something a request could do without.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct Shortfall {
     pub family: Family,
     /// Multi-pool: the range that gave nothing.
     pub field: Option<String>,
@@ -105,20 +105,20 @@ pub struct Missing {
 
 /// The answer to a request; never without an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grant {
+pub struct AddressGrant {
     /// The primary family first, within a family in the order of the ranges.
-    pub addresses: Vec<Granted>,
+    pub addresses: Vec<GrantedAddress>,
     /// The second family of PreferDualStack, or ranges of a multi-pool.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<Shortfall>,
     /// Addresses the Service still holds that this request did not ask for: to be
     /// released once the Service shows the new ones (new first, then release).
     pub surplus: Vec<Vip>,
     /// Kept addresses the Service's ports or key no longer go along with the
     /// others' on it.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Vec<SharingConflict>,
 }
 
-impl Grant {
+impl AddressGrant {
     pub fn ips(&self) -> impl Iterator<Item = Vip> {
         self.addresses.iter().map(|granted| granted.ip)
     }

@@ -1,6 +1,6 @@
 //! Figures for a group's status and metrics.
 
-use super::book::Pools;
+use super::address_pools::AddressPools;
 use super::group::GroupName;
 use crate::ids::{Family, Vip};
 
@@ -50,7 +50,7 @@ impl GroupStats {
     }
 }
 
-impl Pools {
+impl AddressPools {
     /// What Services hold from the group outside its ranges.
     pub fn retained<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = Vip> + 'a {
         self.ledger.of_group(group).filter(move |ip| self.group_of(*ip) != Some(group))

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use purelb_core::config::{EngineConfig, HandoffTimes, Timers, TimersError};
+use purelb_core::config::{EngineConfig, HandoffTimes, LeaseTimers, LeaseTimersError};
 use purelb_core::durations;
 use purelb_core::ids::{IdError, IfName, InstanceId, NodeName};
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ pub struct Lease {
 
 impl Default for Lease {
     fn default() -> Self {
-        let Timers { duration, renew_deadline, retry_period } = Timers::default();
+        let LeaseTimers { duration, renew_deadline, retry_period } = LeaseTimers::default();
         Self { duration, renew_deadline, retry_period }
     }
 }
@@ -259,7 +259,7 @@ impl Default for Paths {
 #[derive(Debug, Error)]
 pub enum InvalidConfig {
     #[error("lease: {0}")]
-    Lease(#[from] TimersError),
+    Lease(#[from] LeaseTimersError),
     #[error("node.name: {0}; set it to the Node's name in the cluster")]
     NodeName(IdError),
     #[error("node.name is empty and this host's name cannot be read: {0}; set it")]
@@ -307,7 +307,7 @@ impl Config {
         if self.network.announce_rate == 0 {
             return Err(InvalidConfig::NoAnnouncements);
         }
-        crate::logging::filter(&self.log.level)
+        crate::host::logging::filter(&self.log.level)
             .map_err(|why| InvalidConfig::LogLevel { value: self.log.level.clone(), why })?;
         if let Some(listen) = self.control.listen {
             if listen.ip().is_unspecified() && self.control.advertise.is_empty() {
@@ -333,9 +333,9 @@ impl Config {
         self.node_name().map(drop)
     }
 
-    pub fn timers(&self) -> Timers {
+    pub fn timers(&self) -> LeaseTimers {
         let Lease { duration, renew_deadline, retry_period } = self.lease;
-        Timers { duration, renew_deadline, retry_period }
+        LeaseTimers { duration, renew_deadline, retry_period }
     }
 
     pub fn node_name(&self) -> Result<NodeName, InvalidConfig> {

@@ -5,12 +5,17 @@ use std::fmt::Display;
 
 use tracing::{info, warn};
 
-use super::peer::Peer;
+use super::peer::ClientPeer;
 
 const TARGET: &str = "purelb::audit";
 
 /// A call that changes something, once its result is known.
-pub fn called(call: &str, peer: &Peer, arguments: &dyn Display, result: Result<&dyn Display, &dyn Display>) {
+pub fn log_call(
+    call: &str,
+    peer: &ClientPeer,
+    arguments: &dyn Display,
+    result: Result<&dyn Display, &dyn Display>,
+) {
     match result {
         Ok(done) => {
             info!(target: TARGET, CALL = call, WHO = %peer, "audit: {call}{arguments} by {peer}: {done}");
@@ -22,11 +27,11 @@ pub fn called(call: &str, peer: &Peer, arguments: &dyn Display, result: Result<&
 }
 
 /// A call that was not allowed.
-pub fn refused(call: &str, peer: &Peer, why: &str) {
+pub fn log_refusal(call: &str, peer: &ClientPeer, why: &str) {
     warn!(target: TARGET, CALL = call, WHO = %peer, "audit: {call} by {peer} refused: {why}");
 }
 
 /// A connection that never became one.
-pub fn turned_away(from: &dyn Display, why: &dyn Display) {
+pub fn log_refused_connection(from: &dyn Display, why: &dyn Display) {
     warn!(target: TARGET, WHO = %from, "audit: connection from {from} refused: {why}");
 }

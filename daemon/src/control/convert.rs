@@ -1,9 +1,9 @@
-//! From the engine's picture to messages. Points in time become seconds from now: this
+//! From the engine's snapshot to messages. Points in time become seconds from now: this
 //! host's monotonic clock means nothing elsewhere.
 
 use std::collections::BTreeMap;
 
-use purelb_core::election::{Ranked, Tier};
+use purelb_core::election::{CandidateTier, RankedCandidate};
 use purelb_core::facts::PoolType;
 use purelb_core::rank::Rank;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
@@ -40,7 +40,7 @@ pub fn member(view: &MemberView, snapshot: &Snapshot, now: Mono) -> pb::Member {
     }
 }
 
-pub fn code(reason: &Reason) -> pb::ReasonCode {
+pub fn reason_code(reason: &Reason) -> pb::ReasonCode {
     use pb::ReasonCode as C;
     match reason {
         Reason::Announcing { .. } => C::Announcing,
@@ -69,7 +69,7 @@ pub fn code(reason: &Reason) -> pb::ReasonCode {
 }
 
 /// In words, without points in time.
-pub fn words(reason: &Reason) -> String {
+pub fn reason_text(reason: &Reason) -> String {
     match reason {
         Reason::ApplyFailed { error, attempt, .. } => {
             format!("the kernel refused (attempt {attempt}): {error}")
@@ -90,8 +90,8 @@ pub fn reason(reason: &Reason, now: Mono) -> pb::Reason {
         _ => None,
     };
     pb::Reason {
-        code: code(reason).into(),
-        text: words(reason),
+        code: reason_code(reason).into(),
+        text: reason_text(reason),
         retry_in_seconds: retry.map_or(0.0, |at| now.until(at).as_secs_f64()),
         held: matches!(reason, Reason::Draining { held: true } | Reason::Excluded { held: true }),
     }
@@ -121,7 +121,7 @@ pub fn vip(view: &VipView, now: Mono) -> pb::Vip {
     }
 }
 
-pub fn election(vip: Vip, order: &[Ranked]) -> pb::Election {
+pub fn election(vip: Vip, order: &[RankedCandidate]) -> pb::Election {
     pb::Election {
         ip: vip.to_string(),
         winner: order.first().map(|r| r.node.to_string()).unwrap_or_default(),
@@ -130,7 +130,7 @@ pub fn election(vip: Vip, order: &[Ranked]) -> pb::Election {
             .map(|r| pb::Candidate {
                 node: r.node.to_string(),
                 score: r.score.to_string(),
-                fallback: r.tier == Tier::Fallback,
+                fallback: r.tier == CandidateTier::Fallback,
                 ranks_last: r.rank == Rank::Last,
             })
             .collect(),

@@ -1,4 +1,4 @@
-//! `Drain`: follows the pictures until the node holds nothing it can give away.
+//! `Drain`: follows the snapshots until the node holds nothing it can give away.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use purelb_core::snapshot::{FenceView, Snapshot, VipView};
 use purelb_core::{NodeName, Reason, Vip};
 use purelb_proto::control::v1 as pb;
 
-use super::convert::words;
+use super::convert::reason_text;
 
 /// An address that is here, or that we still answer for.
 pub fn is_held(view: &VipView) -> bool {
@@ -27,25 +27,25 @@ fn stays(view: &VipView) -> bool {
 }
 
 #[derive(Debug)]
-pub struct Progress {
+pub struct DrainTracker {
     total: u32,
     held: BTreeMap<Vip, pb::DrainVip>,
     /// Was here when the drain began or since, and is not any more.
     given: BTreeSet<Vip>,
     /// What nobody else can take goes as well.
     force: bool,
-    told: Option<String>,
+    last_message: Option<String>,
 }
 
-impl Progress {
+impl DrainTracker {
     pub fn new(snapshot: &Snapshot, force: bool) -> Self {
         let held = held(snapshot);
         let total = u32::try_from(held.len()).unwrap_or(u32::MAX);
-        Self { total, held, given: BTreeSet::new(), force, told: None }
+        Self { total, held, given: BTreeSet::new(), force, last_message: None }
     }
 
-    /// What to say of a picture; `None` = nothing new. A result ends the stream.
-    pub fn look(&mut self, snapshot: &Snapshot) -> Option<pb::DrainProgress> {
+    /// What to say of a snapshot; `None` = nothing new. A result ends the stream.
+    pub fn next_message(&mut self, snapshot: &Snapshot) -> Option<pb::DrainProgress> {
         let now = held(snapshot);
         let gone = self.held.iter().filter(|(vip, _)| !now.contains_key(vip));
         let (vips, gone): (Vec<Vip>, Vec<pb::DrainVip>) = gone.map(|(vip, v)| (*vip, v.clone())).unzip();
@@ -67,11 +67,11 @@ impl Progress {
                 format!("{left} of {} addresses to go{waits}", self.total)
             }
         };
-        let said = self.told.as_ref() == Some(&message);
+        let said = self.last_message.as_ref() == Some(&message);
         if gone.is_empty() && now == self.held && result.is_none() && said {
             return None;
         }
-        self.told = Some(message.clone());
+        self.last_message = Some(message.clone());
         let progress = self.message(
             now.values().cloned().collect(),
             gone,
@@ -160,7 +160,7 @@ pub fn vip(view: &VipView, successor: String) -> pb::DrainVip {
         ip: view.vip.to_string(),
         services: view.services.iter().map(ToString::to_string).collect(),
         successor,
-        reason: words(&view.reason),
+        reason: reason_text(&view.reason),
     }
 }
 

@@ -1,23 +1,23 @@
 //! `Explain`: every step from Service to packet, as this node sees it.
 
 use pb::StepState as S;
-use purelb_core::election::Ranked;
+use purelb_core::election::RankedCandidate;
 use purelb_core::facts::PoolType;
 use purelb_core::rank::Rank;
-use purelb_core::reason::Missing;
-use purelb_core::snapshot::{FenceView, MemberView, Snapshot, Standing, VipView};
+use purelb_core::reason::PendingCause;
+use purelb_core::snapshot::{ConfigStatus, FenceView, MemberView, Snapshot, VipView};
 use purelb_core::{Reason, Vip};
 use purelb_proto::control::v1 as pb;
 
-use super::convert::{self, words};
-use super::problems::judge;
+use super::convert::{self, reason_text};
+use super::problems::severity_and_advice;
 
-struct Story {
+struct ExplainedSteps {
     steps: Vec<pb::Step>,
     stopped: Option<(String, String)>,
 }
 
-impl Story {
+impl ExplainedSteps {
     fn step(&mut self, title: &str, state: S, detail: impl Into<String>) {
         self.steps.push(pb::Step { title: title.into(), state: state.into(), detail: detail.into() });
     }
@@ -31,11 +31,11 @@ impl Story {
 }
 
 /// `order`: everyone who may win, best first.
-pub fn address(snapshot: &Snapshot, vip: Vip, order: &[Ranked]) -> pb::Explanation {
-    let mut story = Story { steps: Vec::new(), stopped: None };
+pub fn explain_address(snapshot: &Snapshot, vip: Vip, order: &[RankedCandidate]) -> pb::Explanation {
+    let mut story = ExplainedSteps { steps: Vec::new(), stopped: None };
     let view = snapshot.vips.get(&vip);
     service(&mut story, snapshot, vip, view);
-    picture(&mut story, snapshot);
+    sources_listed(&mut story, snapshot);
     let local = view.is_none_or(|v| v.pool == PoolType::Local);
     if local {
         candidates(&mut story, snapshot, vip, order);
@@ -44,13 +44,13 @@ pub fn address(snapshot: &Snapshot, vip: Vip, order: &[Ranked]) -> pb::Explanati
     let announced = view.is_some_and(|v| here(&mut story, snapshot, v, local));
     let election = local.then(|| convert::election(vip, order));
     let (summary, advice) = story.stopped.unwrap_or_else(|| {
-        let text = view.map_or_else(|| "no Service has the address".to_owned(), |v| words(&v.reason));
+        let text = view.map_or_else(|| "no Service has the address".to_owned(), |v| reason_text(&v.reason));
         (text, String::new())
     });
     pb::Explanation { ip: vip.to_string(), steps: story.steps, summary, advice, announced, election }
 }
 
-fn service(story: &mut Story, snapshot: &Snapshot, vip: Vip, view: Option<&VipView>) {
+fn service(story: &mut ExplainedSteps, snapshot: &Snapshot, vip: Vip, view: Option<&VipView>) {
     let Some(view) = view else {
         let advice = format!(
             "look for a Service with it (`kubectl get services -A | grep {vip}`): it must be of our class and carry purelb.io/allocated-by: PureLB"
@@ -77,7 +77,7 @@ fn service(story: &mut Story, snapshot: &Snapshot, vip: Vip, view: Option<&VipVi
 }
 
 /// What must hold before this node decides anything.
-fn picture(story: &mut Story, snapshot: &Snapshot) {
+fn sources_listed(story: &mut ExplainedSteps, snapshot: &Snapshot) {
     if snapshot.unsynced.is_empty() {
         story.step("Picture", S::StepOk, "everything is listed and dumped");
     } else {
@@ -86,19 +86,21 @@ fn picture(story: &mut Story, snapshot: &Snapshot) {
             "wait; if it lasts, check the API server and the daemon's rights (journalctl -u purelbd)";
         story.fail("Picture", format!("not listed completely yet: {}", names.join(", ")), advice);
     }
-    match &snapshot.standing {
-        Standing::Configured => story.step("Configuration", S::StepOk, "an LBNodeAgent selects this node"),
-        Standing::Defaults => {
+    match &snapshot.config_status {
+        ConfigStatus::Configured => {
+            story.step("Configuration", S::StepOk, "an LBNodeAgent selects this node")
+        }
+        ConfigStatus::Defaults => {
             story.step("Configuration", S::StepOk, "there is no LBNodeAgent: the defaults are in force");
         }
-        Standing::NotSelected => {
+        ConfigStatus::NotSelected => {
             story.step(
                 "Configuration",
                 S::StepNote,
                 "no LBNodeAgent selects this node: it announces nothing",
             );
         }
-        Standing::Rejected(p) => {
+        ConfigStatus::Rejected(p) => {
             story.step(
                 "Configuration",
                 S::StepNote,
@@ -108,14 +110,14 @@ fn picture(story: &mut Story, snapshot: &Snapshot) {
     }
 }
 
-fn place(ranked: &Ranked) -> String {
+fn place(ranked: &RankedCandidate) -> String {
     match ranked.rank {
         Rank::First => ranked.node.to_string(),
         Rank::Last => format!("{} (last: the cluster calls its Node not well)", ranked.node),
     }
 }
 
-fn candidates(story: &mut Story, snapshot: &Snapshot, vip: Vip, order: &[Ranked]) {
+fn candidates(story: &mut ExplainedSteps, snapshot: &Snapshot, vip: Vip, order: &[RankedCandidate]) {
     let has_subnet = |m: &&MemberView| m.subnets.iter().any(|net| net.contains(&vip.ip()));
     let mut out = Vec::new();
     for member in snapshot.members.iter().filter(has_subnet) {
@@ -152,7 +154,7 @@ fn candidates(story: &mut Story, snapshot: &Snapshot, vip: Vip, order: &[Ranked]
     }
 }
 
-fn winner(story: &mut Story, snapshot: &Snapshot, order: &[Ranked]) {
+fn winner(story: &mut ExplainedSteps, snapshot: &Snapshot, order: &[RankedCandidate]) {
     let Some(first) = order.first() else { return };
     let of = match order {
         [_] => "the only candidate".to_owned(),
@@ -164,7 +166,7 @@ fn winner(story: &mut Story, snapshot: &Snapshot, order: &[Ranked]) {
 }
 
 /// This node's own part; whether somebody announces the address.
-fn here(story: &mut Story, snapshot: &Snapshot, view: &VipView, local: bool) -> bool {
+fn here(story: &mut ExplainedSteps, snapshot: &Snapshot, view: &VipView, local: bool) -> bool {
     if local {
         match &snapshot.fence {
             FenceView::Healthy { .. } => story.step("Lease", S::StepOk, "renewed in time"),
@@ -172,7 +174,7 @@ fn here(story: &mut Story, snapshot: &Snapshot, view: &VipView, local: bool) -> 
                 let advice = "check that the API server can be reached from here (journalctl -u purelbd)";
                 story.step("Lease", S::StepNote, format!("fenced: {cause}"));
                 if matches!(view.reason, Reason::Fenced { .. }) {
-                    story.stopped.get_or_insert((words(&view.reason), advice.into()));
+                    story.stopped.get_or_insert((reason_text(&view.reason), advice.into()));
                 }
             }
         }
@@ -183,39 +185,39 @@ fn here(story: &mut Story, snapshot: &Snapshot, view: &VipView, local: bool) -> 
     }
     match &view.reason {
         Reason::Announcing { .. } => {
-            story.step("Announcement", S::StepOk, words(&view.reason));
+            story.step("Announcement", S::StepOk, reason_text(&view.reason));
             true
         }
         Reason::NotWinner { winner } => elsewhere(story, snapshot, view, winner.as_str()),
         Reason::Declined { to: Some(to), .. } => {
-            story.step("Declined", S::StepNote, words(&view.reason));
+            story.step("Declined", S::StepNote, reason_text(&view.reason));
             elsewhere(story, snapshot, view, to.as_str())
         }
         Reason::HandingOver { .. } | Reason::Draining { held: true } | Reason::Excluded { held: true } => {
-            story.step("Announcement", S::StepWaiting, words(&view.reason));
+            story.step("Announcement", S::StepWaiting, reason_text(&view.reason));
             true
         }
         Reason::Pending { missing } => {
             let advice = match missing {
-                Missing::Sources(_) | Missing::Lease => {
+                PendingCause::Sources(_) | PendingCause::Lease => {
                     "wait for the API server; if it lasts, see journalctl -u purelbd"
                 }
                 _ => "wait a moment; if it lasts, see journalctl -u purelbd",
             };
-            story.step("Announcement", S::StepWaiting, words(&view.reason));
-            story.stopped.get_or_insert((words(&view.reason), advice.into()));
+            story.step("Announcement", S::StepWaiting, reason_text(&view.reason));
+            story.stopped.get_or_insert((reason_text(&view.reason), advice.into()));
             false
         }
         reason => {
-            let advice = judge(reason).map_or("see journalctl -u purelbd", |(_, hint)| hint);
-            story.fail("Announcement", words(reason), advice);
+            let advice = severity_and_advice(reason).map_or("see journalctl -u purelbd", |(_, hint)| hint);
+            story.fail("Announcement", reason_text(reason), advice);
             false
         }
     }
 }
 
 /// Another node should have it: does its Lease say so?
-fn elsewhere(story: &mut Story, snapshot: &Snapshot, view: &VipView, winner: &str) -> bool {
+fn elsewhere(story: &mut ExplainedSteps, snapshot: &Snapshot, view: &VipView, winner: &str) -> bool {
     let member = snapshot.members.iter().find(|m| m.node.as_str() == winner);
     match member.map(|m| m.announced.as_ref()) {
         Some(Some(announced)) if announced.contains(&view.vip) => {

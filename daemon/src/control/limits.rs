@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ControlLimits {
     /// A request that has no answer by then gets DEADLINE_EXCEEDED. Streams are not
     /// meant: they live as long as their reader reads.
     pub request: Duration,
@@ -40,7 +40,7 @@ pub struct Limits {
     pub events: usize,
 }
 
-impl Default for Limits {
+impl Default for ControlLimits {
     fn default() -> Self {
         Self {
             request: Duration::from_secs(30),

@@ -2,31 +2,31 @@
 //!
 //! ```text
 //!   unix socket ── peer credentials ──┐                     ┌─ reads: snapshot (watch)
-//!   TCP ── TLS 1.3, certificate ──────┴─▶ Peer, Role ─▶ API ┤
-//!                                                           └─ asks: Handle, audit line
+//!   TCP ── TLS 1.3, certificate ──────┴─▶ ClientPeer, Role ─▶ API ┤
+//!                                                           └─ asks: EngineHandle, audit line
 //! ```
 //! It runs on a thread and a runtime of its own. The engine's task is never entered: it
-//! publishes pictures and answers a bounded queue of questions, so that a client that
+//! publishes snapshots and answers a bounded queue of questions, so that a client that
 //! floods, stalls or asks for everything at once costs this thread and nobody else.
 
-mod api;
 mod audit;
-mod conn;
+mod certificate_role;
+mod connection;
+mod control_service;
 mod convert;
 mod drain;
-mod events;
+mod event_history;
 mod explain;
 mod limits;
-mod listen;
+mod listeners;
 mod peer;
 mod problems;
-mod refusals;
+mod refusal_log;
 mod resync;
-mod roles;
 mod server;
 mod status;
 mod tls;
-mod watch;
+mod vip_watch;
 
 use std::io;
 use std::path::PathBuf;
@@ -36,11 +36,11 @@ use std::thread::JoinHandle;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::app::Running;
+use crate::app::RunningDaemon;
 
-pub use limits::Limits;
-pub use peer::{Peer, Role};
-pub use roles::ROLE_URI;
+pub use certificate_role::ROLE_URI;
+pub use limits::ControlLimits;
+pub use peer::{ClientPeer, ClientRole};
 
 #[derive(Debug, Error)]
 pub enum ControlError {
@@ -58,37 +58,37 @@ pub enum ControlError {
 
 /// The control API while it runs; ends when this is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct ControlThread {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     /// Where it listens on TCP: the port may have been chosen by the kernel.
     pub address: Option<std::net::SocketAddr>,
 }
 
-/// Starts serving what can be served; see [`listen::open`]. `beside` runs on the same
+/// Starts serving what can be served; see [`listeners::open`]. `beside` runs on the same
 /// thread: what strangers can ask of it costs the engine's as little.
 pub fn start(
-    running: Running,
-    limits: Limits,
+    running: RunningDaemon,
+    limits: ControlLimits,
     beside: impl Future<Output = ()> + Send + 'static,
-) -> Result<Server, ControlError> {
+) -> Result<ControlThread, ControlError> {
     let config = running.config.borrow().clone();
-    let doors = listen::open(&config.control);
-    let address = doors.address();
+    let listeners = listeners::open(&config.control);
+    let address = listeners.address();
     let (stop, stopped) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(ControlError::Start)?;
     let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
         let limits = Arc::new(limits);
         runtime.spawn(beside);
-        runtime.block_on(server::serve(running, doors, limits, stopped));
+        runtime.block_on(server::serve(running, listeners, limits, stopped));
         runtime.shutdown_background();
     });
     let thread = thread.map_err(ControlError::Start)?;
-    Ok(Server { stop: Some(stop), thread: Some(thread), address })
+    Ok(ControlThread { stop: Some(stop), thread: Some(thread), address })
 }
 
-impl Drop for Server {
+impl Drop for ControlThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -7,12 +7,12 @@ use tonic::{Request, Status};
 
 /// Each includes the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum ClientRole {
     Reader,
     Operator,
 }
 
-impl Role {
+impl ClientRole {
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "reader" => Some(Self::Reader),
@@ -22,7 +22,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for ClientRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Reader => "reader",
@@ -33,51 +33,51 @@ impl fmt::Display for Role {
 
 /// A client, as the kernel or its certificate vouches for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    pub who: Who,
-    pub role: Option<Role>,
+pub struct ClientPeer {
+    pub who: PeerIdentity,
+    pub role: Option<ClientRole>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum PeerIdentity {
     Socket { uid: u32, gid: u32, pid: Option<i32> },
     Certificate { subject: String, address: SocketAddr },
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for ClientPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.who {
-            Who::Socket { uid, gid, pid } => {
+            PeerIdentity::Socket { uid, gid, pid } => {
                 write!(f, "uid {uid} gid {gid}")?;
                 pid.map_or(Ok(()), |pid| write!(f, " pid {pid}"))
             }
-            Who::Certificate { subject, address } => write!(f, "{subject:?} at {address}"),
+            PeerIdentity::Certificate { subject, address } => write!(f, "{subject:?} at {address}"),
         }
     }
 }
 
 /// The peer of a request, if it has at least this role. A refusal is on record.
-pub fn require<T>(request: &Request<T>, role: Role, call: &str) -> Result<Peer, Status> {
-    let Some(peer) = request.extensions().get::<Peer>() else {
+pub fn require<T>(request: &Request<T>, role: ClientRole, call: &str) -> Result<ClientPeer, Status> {
+    let Some(peer) = request.extensions().get::<ClientPeer>() else {
         return Err(Status::internal("the connection has no peer"));
     };
     if peer.role >= Some(role) {
         return Ok(peer.clone());
     }
     let why = refusal(peer, role);
-    super::audit::refused(call, peer, &why);
+    super::audit::log_refusal(call, peer, &why);
     Err(Status::permission_denied(why))
 }
 
-fn refusal(peer: &Peer, role: Role) -> String {
+fn refusal(peer: &ClientPeer, role: ClientRole) -> String {
     match (&peer.who, peer.role) {
-        (Who::Socket { uid, .. }, _) => {
+        (PeerIdentity::Socket { uid, .. }, _) => {
             format!("user {uid} may not use the control socket: become root or join the group that owns it")
         }
-        (Who::Certificate { .. }, Some(has)) => {
+        (PeerIdentity::Certificate { .. }, Some(has)) => {
             format!("the call needs the role {role}, and the certificate gives {has}: use one with {role}")
         }
-        (Who::Certificate { .. }, None) => format!(
+        (PeerIdentity::Certificate { .. }, None) => format!(
             "the certificate gives no role: it needs the organizational unit purelb:reader or purelb:operator, \
              or the URI {}reader or {0}operator as a subject alternative name",
             super::ROLE_URI
@@ -89,27 +89,30 @@ fn refusal(peer: &Peer, role: Role) -> String {
 mod tests {
     use super::*;
 
-    fn request(role: Option<Role>) -> Request<()> {
+    fn request(role: Option<ClientRole>) -> Request<()> {
         let mut request = Request::new(());
-        let who = Who::Certificate { subject: "CN=a".into(), address: ([192, 0, 2, 1], 5).into() };
-        request.extensions_mut().insert(Peer { who, role });
+        let who = PeerIdentity::Certificate { subject: "CN=a".into(), address: ([192, 0, 2, 1], 5).into() };
+        request.extensions_mut().insert(ClientPeer { who, role });
         request
     }
 
     #[test]
     fn an_operator_reads_and_a_reader_does_not_operate() {
-        assert!(require(&request(Some(Role::Operator)), Role::Reader, "GetStatus").is_ok());
-        assert!(require(&request(Some(Role::Operator)), Role::Operator, "Drain").is_ok());
-        assert!(require(&request(Some(Role::Reader)), Role::Reader, "GetStatus").is_ok());
-        let refused = require(&request(Some(Role::Reader)), Role::Operator, "Drain").unwrap_err();
+        assert!(require(&request(Some(ClientRole::Operator)), ClientRole::Reader, "GetStatus").is_ok());
+        assert!(require(&request(Some(ClientRole::Operator)), ClientRole::Operator, "Drain").is_ok());
+        assert!(require(&request(Some(ClientRole::Reader)), ClientRole::Reader, "GetStatus").is_ok());
+        let refused = require(&request(Some(ClientRole::Reader)), ClientRole::Operator, "Drain").unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         assert!(refused.message().contains("needs the role operator"), "{refused}");
         assert!(
-            require(&request(None), Role::Reader, "GetStatus")
+            require(&request(None), ClientRole::Reader, "GetStatus")
                 .unwrap_err()
                 .message()
                 .contains("gives no role")
         );
-        assert_eq!(require(&Request::new(()), Role::Reader, "x").unwrap_err().code(), tonic::Code::Internal);
+        assert_eq!(
+            require(&Request::new(()), ClientRole::Reader, "x").unwrap_err().code(),
+            tonic::Code::Internal
+        );
     }
 }

@@ -4,18 +4,18 @@ use pb::Severity as S;
 use purelb_api::names::LABEL_EXCLUDE as EXCLUDE_LABEL;
 use purelb_core::Reason;
 use purelb_core::rank::Rank;
-use purelb_core::snapshot::{FenceView, Snapshot, Standing};
+use purelb_core::snapshot::{ConfigStatus, FenceView, Snapshot};
 use purelb_proto::control::v1 as pb;
 
-use super::convert::words;
+use super::convert::reason_text;
 
 /// As many addresses are named one by one; the rest is a number.
-const NAMED: usize = 20;
-const DAY: i64 = 24 * 3600;
+const MOST_NAMED_ADDRESSES: usize = 20;
+const SECONDS_PER_DAY: i64 = 24 * 3600;
 
 /// What is wrong with the control API itself.
 #[derive(Debug, Default)]
-pub struct Api {
+pub struct ControlTrouble {
     /// Seconds since 1970.
     pub certificate_expires: Option<i64>,
     pub trouble: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Api {
 }
 
 /// `now` in seconds since 1970.
-pub fn of(snapshot: &Snapshot, api: &Api, now: i64) -> Vec<pb::Problem> {
+pub fn find_problems(snapshot: &Snapshot, api: &ControlTrouble, now: i64) -> Vec<pb::Problem> {
     let mut found = Vec::new();
     for trouble in &api.trouble {
         found.push(problem(S::Warning, "node", "control", trouble, "correct the configuration"));
@@ -36,12 +36,12 @@ pub fn of(snapshot: &Snapshot, api: &Api, now: i64) -> Vec<pb::Problem> {
     members(snapshot, &mut found);
     addresses(snapshot, &mut found);
     if let Some(left) =
-        api.certificate_expires.map(|at| at.saturating_sub(now)).filter(|left| *left < 14 * DAY)
+        api.certificate_expires.map(|at| at.saturating_sub(now)).filter(|left| *left < 14 * SECONDS_PER_DAY)
     {
         let (severity, message) = if left < 0 {
             (S::Critical, "the control API's certificate has expired".to_owned())
         } else {
-            (S::Warning, format!("the control API's certificate expires in {} days", left / DAY))
+            (S::Warning, format!("the control API's certificate expires in {} days", left / SECONDS_PER_DAY))
         };
         found.push(problem(
             severity,
@@ -61,7 +61,7 @@ pub fn of(snapshot: &Snapshot, api: &Api, now: i64) -> Vec<pb::Problem> {
 const CREDENTIALS_LOW: i64 = 15;
 const CREDENTIALS_LAST: i64 = 5;
 
-fn credentials(api: &Api, now: i64, found: &mut Vec<pb::Problem>) {
+fn credentials(api: &ControlTrouble, now: i64, found: &mut Vec<pb::Problem>) {
     let Some((expires, lifetime)) = api.credentials else { return };
     let left = expires.saturating_sub(now);
     let part = |percent: i64| lifetime / 100 * percent;
@@ -148,13 +148,13 @@ fn node(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
 }
 
 fn configuration(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
-    match &snapshot.standing {
-        Standing::NotSelected if snapshot.unsynced.is_empty() => {
+    match &snapshot.config_status {
+        ConfigStatus::NotSelected if snapshot.unsynced.is_empty() => {
             let hint = "make an LBNodeAgent whose nodeSelector matches this node, or one without a selector";
             found.push(problem(S::Critical, "node", "", "no LBNodeAgent selects this node", hint));
         }
-        Standing::NotSelected | Standing::Defaults | Standing::Configured => {}
-        Standing::Rejected(p) => {
+        ConfigStatus::NotSelected | ConfigStatus::Defaults | ConfigStatus::Configured => {}
+        ConfigStatus::Rejected(p) => {
             let message = format!("{}; the last good configuration stays, if there was one", p.message);
             let object = format!("LBNodeAgent {}", p.object);
             found.push(problem(
@@ -166,8 +166,8 @@ fn configuration(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
             ));
         }
     }
-    let ours = match &snapshot.standing {
-        Standing::Rejected(p) => Some(p),
+    let ours = match &snapshot.config_status {
+        ConfigStatus::Rejected(p) => Some(p),
         _ => None,
     };
     for p in snapshot.problems.iter().filter(|p| Some(*p) != ours) {
@@ -193,12 +193,12 @@ fn members(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
 fn addresses(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
     let mut unnamed = 0;
     for vip in &snapshot.vips {
-        let Some((severity, hint)) = judge(&vip.reason) else { continue };
-        if found.len() >= NAMED {
+        let Some((severity, hint)) = severity_and_advice(&vip.reason) else { continue };
+        if found.len() >= MOST_NAMED_ADDRESSES {
             unnamed += 1;
             continue;
         }
-        found.push(problem(severity, vip.vip.to_string(), "", words(&vip.reason), hint));
+        found.push(problem(severity, vip.vip.to_string(), "", reason_text(&vip.reason), hint));
     }
     if unnamed > 0 {
         let message = format!("{unnamed} more addresses have problems");
@@ -207,7 +207,7 @@ fn addresses(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
 }
 
 /// How bad a reason is for its address, and what to do; `None` = nothing is wrong.
-pub fn judge(reason: &Reason) -> Option<(S, &'static str)> {
+pub fn severity_and_advice(reason: &Reason) -> Option<(S, &'static str)> {
     Some(match reason {
         Reason::NoEligibleNode => (
             S::Critical,

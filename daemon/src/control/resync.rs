@@ -1,4 +1,4 @@
-//! `Resync`: what it changed, told from the pictures before and after.
+//! `Resync`: what it changed, told from the snapshots before and after.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use purelb_core::Vip;
 use purelb_core::snapshot::{Snapshot, VipView};
 use purelb_proto::control::v1 as pb;
 
-use super::convert::words;
-use crate::handle::{Handle, HandleError};
+use super::convert::reason_text;
+use crate::engine::handle::{EngineHandle, HandleError};
 
 /// Nothing new for this long, and it is over.
-const QUIET: Duration = Duration::from_millis(400);
-const LONGEST: Duration = Duration::from_secs(5);
+const QUIET_PERIOD: Duration = Duration::from_millis(400);
+const LONGEST_RESYNC: Duration = Duration::from_secs(5);
 
-pub async fn run(handle: &Handle) -> Result<pb::ResyncResponse, HandleError> {
+pub async fn resync_and_compare(handle: &EngineHandle) -> Result<pb::ResyncResponse, HandleError> {
     let before = handle.snapshot();
-    let mut pictures = handle.subscribe();
+    let mut snapshots = handle.subscribe();
     handle.resync().await?;
-    let end = tokio::time::Instant::now() + LONGEST;
+    let end = tokio::time::Instant::now() + LONGEST_RESYNC;
     let mut last = handle.snapshot();
-    let mut quiet_until = tokio::time::Instant::now() + QUIET;
+    let mut quiet_until = tokio::time::Instant::now() + QUIET_PERIOD;
     let settled = loop {
-        let wait = tokio::time::timeout_at(quiet_until.min(end), pictures.changed());
+        let wait = tokio::time::timeout_at(quiet_until.min(end), snapshots.changed());
         match wait.await {
             Err(_) => {
                 // Announcements are counted, and no news.
@@ -32,14 +32,14 @@ pub async fn run(handle: &Handle) -> Result<pb::ResyncResponse, HandleError> {
                 if quiet || tokio::time::Instant::now() >= end {
                     break quiet;
                 }
-                quiet_until = tokio::time::Instant::now() + QUIET;
+                quiet_until = tokio::time::Instant::now() + QUIET_PERIOD;
             }
             Ok(Err(_)) => return Err(HandleError::Ended),
             Ok(Ok(())) => {
-                let now = pictures.borrow_and_update().clone();
-                // Renewals make new pictures, too.
+                let now = snapshots.borrow_and_update().clone();
+                // Renewals make new snapshots, too.
                 if now.vips != last.vips || now.counters.announcements != last.counters.announcements {
-                    quiet_until = tokio::time::Instant::now() + QUIET;
+                    quiet_until = tokio::time::Instant::now() + QUIET_PERIOD;
                 }
                 last = now;
             }
@@ -62,7 +62,7 @@ fn compare(before: &Snapshot, after: &Snapshot, settled: bool) -> pb::ResyncResp
             _ => {}
         }
         let say = |map: &BTreeMap<Vip, VipView>| {
-            map.get(vip).map_or_else(|| "not there".into(), |v| words(&v.reason))
+            map.get(vip).map_or_else(|| "not there".into(), |v| reason_text(&v.reason))
         };
         let (a, b) = (say(&old), say(&new));
         if a != b {

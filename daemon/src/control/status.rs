@@ -8,17 +8,17 @@ use purelb_proto::control::v1 as pb;
 
 use super::{convert, problems};
 
-pub fn of(
+pub fn status_response(
     snapshot: &Snapshot,
     now: Mono,
     wall: i64,
-    api: &problems::Api,
+    api: &problems::ControlTrouble,
     uptime: u64,
 ) -> pb::GetStatusResponse {
-    let problems = problems::of(snapshot, api, wall);
+    let problems = problems::find_problems(snapshot, api, wall);
     let mut reasons: BTreeMap<i32, u32> = BTreeMap::new();
     for vip in &snapshot.vips {
-        *reasons.entry(convert::code(&vip.reason).into()).or_default() += 1;
+        *reasons.entry(convert::reason_code(&vip.reason).into()).or_default() += 1;
     }
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     pb::GetStatusResponse {
@@ -44,7 +44,7 @@ pub fn of(
     }
 }
 
-/// By the names they have in the picture itself, so that a new one needs nothing here.
+/// By the names they have in the snapshot itself, so that a new one needs nothing here.
 fn counters(counters: &Counters) -> HashMap<String, u64> {
     let Ok(serde_json::Value::Object(map)) = serde_json::to_value(counters) else { return HashMap::new() };
     map.into_iter().filter_map(|(name, value)| Some((name, value.as_u64()?))).collect()

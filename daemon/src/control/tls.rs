@@ -16,14 +16,14 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::roles;
 use crate::config::Control;
+use crate::control::certificate_role;
 
 /// How often a client that stays connected is looked at again at the latest.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Error)]
-pub enum TlsError {
+pub enum ControlTlsError {
     #[error("control.{field} {}: {why}", path.display())]
     File { field: &'static str, path: PathBuf, why: String },
     #[error("control.certificate and control.key do not go together: {0}")]
@@ -33,7 +33,7 @@ pub enum TlsError {
 }
 
 #[derive(Clone, Debug)]
-struct Files {
+struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
     client_ca: PathBuf,
@@ -42,38 +42,38 @@ struct Files {
 }
 
 /// What tells that a file was replaced, also through a symbolic link.
-type Stamp = [Option<(SystemTime, u64)>; 4];
+type TlsFileStamps = [Option<(SystemTime, u64)>; 4];
 
 /// What the files said when they were read.
-struct Current {
+struct LoadedTls {
     config: Arc<ServerConfig>,
     verifier: Arc<dyn ClientCertVerifier>,
     /// Seconds since 1970 at which our own certificate ends.
     expires: i64,
 }
 
-pub struct Tls {
-    files: Files,
+pub struct ControlTls {
+    files: TlsFiles,
     /// `None`: there was no usable certificate yet, and nobody gets in.
-    current: ArcSwapOption<Current>,
+    current: ArcSwapOption<LoadedTls>,
     /// Counts what was taken over: who is connected is looked at again with each.
     taken_over: watch::Sender<u64>,
     /// Why the files there are now are not in use.
     trouble: ArcSwapOption<String>,
-    stamp: std::sync::Mutex<Option<Stamp>>,
+    stamp: std::sync::Mutex<Option<TlsFileStamps>>,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for ControlTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
-impl Tls {
+impl ControlTls {
     /// Files that are not usable yet do not keep the daemon from its work: they are said
     /// to be wrong, and taken over once they are right.
     pub fn open(control: &Control) -> Self {
-        let files = Files {
+        let files = TlsFiles {
             certificate: control.certificate.clone(),
             key: control.key.clone(),
             client_ca: control.client_ca.clone(),
@@ -100,10 +100,10 @@ impl Tls {
     pub async fn withdrawn(self: Arc<Self>, chain: Vec<CertificateDer<'static>>) {
         let mut changes = self.taken_over.subscribe();
         while self.accepts(&chain) {
-            let ends = chain.first().and_then(|c| roles::expires(c)).unwrap_or(i64::MAX);
+            let ends = chain.first().and_then(|c| certificate_role::expiry(c)).unwrap_or(i64::MAX);
             let left = ends.saturating_sub(jiff::Timestamp::now().as_second()).max(0).unsigned_abs();
             // The wall clock may be set meanwhile.
-            let look = Duration::from_secs(left.saturating_add(1)).min(LOOK_AGAIN);
+            let look = Duration::from_secs(left.saturating_add(1)).min(RECHECK_INTERVAL);
             tokio::select! {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(look) => {}
@@ -152,25 +152,25 @@ impl Tls {
     }
 }
 
-impl Files {
-    fn stamp(&self) -> Stamp {
+impl TlsFiles {
+    fn stamp(&self) -> TlsFileStamps {
         [&self.certificate, &self.key, &self.client_ca, &self.client_crl].map(|path| {
             let meta = std::fs::metadata(path).ok()?;
             Some((meta.modified().ok()?, meta.len()))
         })
     }
 
-    fn load(&self) -> Result<Current, TlsError> {
+    fn load(&self) -> Result<LoadedTls, ControlTlsError> {
         let chain = certificates("certificate", &self.certificate)?;
-        let expires = chain.first().and_then(|c| roles::expires(c)).unwrap_or(i64::MAX);
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| TlsError::File {
+        let expires = chain.first().and_then(|c| certificate_role::expiry(c)).unwrap_or(i64::MAX);
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| ControlTlsError::File {
             field: "key",
             path: self.key.clone(),
             why: e.to_string(),
         })?;
         let mut roots = RootCertStore::empty();
         for authority in certificates("client_ca", &self.client_ca)? {
-            roots.add(authority).map_err(|e| TlsError::File {
+            roots.add(authority).map_err(|e| ControlTlsError::File {
                 field: "client_ca",
                 path: self.client_ca.clone(),
                 why: e.to_string(),
@@ -182,28 +182,28 @@ impl Files {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .with_crls(self.revocations()?)
             .build();
-        let verifier =
-            verifier.map_err(|e| TlsError::Verifier { path: self.client_ca.clone(), why: e.to_string() })?;
+        let verifier = verifier
+            .map_err(|e| ControlTlsError::Verifier { path: self.client_ca.clone(), why: e.to_string() })?;
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(TlsError::Pair)?
+            .map_err(ControlTlsError::Pair)?
             .with_client_cert_verifier(verifier.clone())
             .with_single_cert(chain, key)
-            .map_err(TlsError::Pair)?;
+            .map_err(ControlTlsError::Pair)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         // A resumed session would skip the certificate: a client whose role or authority
         // was taken away could go on with a ticket.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Current { config: Arc::new(config), verifier, expires })
+        Ok(LoadedTls { config: Arc::new(config), verifier, expires })
     }
 
-    fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    fn revocations(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, ControlTlsError> {
         let path = &self.client_crl;
         if path.as_os_str().is_empty() {
             return Ok(Vec::new());
         }
-        let wrong = |why: String| TlsError::File { field: "client_crl", path: path.clone(), why };
+        let wrong = |why: String| ControlTlsError::File { field: "client_crl", path: path.clone(), why };
         let found = CertificateRevocationListDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))?;
         let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|e| wrong(e.to_string()))?;
         if found.is_empty() {
@@ -213,8 +213,8 @@ impl Files {
     }
 }
 
-fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |why: String| TlsError::File { field, path: path.to_owned(), why };
+fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ControlTlsError> {
+    let wrong = |why: String| ControlTlsError::File { field, path: path.to_owned(), why };
     let found = CertificateDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|e| wrong(e.to_string()))?;
     if found.is_empty() {

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::renewal::Expiry;
+use super::client::token_renewal::CredentialExpiry;
 
 /// Only ever counts up.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct KubeCounter(AtomicU64);
 
-impl Count {
+impl KubeCounter {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -20,55 +20,55 @@ impl Count {
 
 /// One per daemon, shared by all tasks of the Kubernetes side.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct KubeCounters {
     /// Everything sent, watches included.
-    pub requests: Count,
+    pub requests: KubeCounter,
 
     /// Errors by kind.
-    pub timeouts: Count,
-    pub unreachable: Count,
-    pub unauthorized: Count,
-    pub forbidden: Count,
-    pub conflicts: Count,
-    pub throttled: Count,
-    pub server_errors: Count,
-    pub other_errors: Count,
+    pub timeouts: KubeCounter,
+    pub unreachable: KubeCounter,
+    pub unauthorized: KubeCounter,
+    pub forbidden: KubeCounter,
+    pub conflicts: KubeCounter,
+    pub throttled: KubeCounter,
+    pub server_errors: KubeCounter,
+    pub other_errors: KubeCounter,
 
     /// Complete listings applied as one replacement, the first ones included.
-    pub lists: Count,
+    pub lists: KubeCounter,
     /// Listings the engine asked for.
-    pub relists_asked: Count,
-    pub watches_opened: Count,
+    pub relists_asked: KubeCounter,
+    pub watches_opened: KubeCounter,
     /// Watches given up because nothing came, not even a bookmark.
-    pub watches_idle: Count,
+    pub watches_idle: KubeCounter,
     /// Watches whose version the server no longer had.
-    pub watches_stale: Count,
+    pub watches_stale: KubeCounter,
     /// Objects that could not be read; each was passed over.
-    pub unreadable_objects: Count,
+    pub unreadable_objects: KubeCounter,
     /// Tasks that panicked and were started anew.
-    pub task_panics: Count,
+    pub task_panics: KubeCounter,
     /// Changes to the next endpoint, or to a fresh connection where there is only one.
-    pub failovers: Count,
+    pub failovers: KubeCounter,
     /// Clients set up, with their keys and certificates: one per endpoint and purpose, and
     /// one more after silence or refused credentials.
-    pub clients_made: Count,
+    pub clients_made: KubeCounter,
 
     /// Requests of the engine for which a queue had no room.
-    pub lease_drops: Count,
-    pub slot_drops: Count,
-    pub event_drops: Count,
+    pub lease_drops: KubeCounter,
+    pub slot_drops: KubeCounter,
+    pub event_drops: KubeCounter,
 
-    pub slots_written: Count,
-    pub slot_failures: Count,
-    pub events_written: Count,
-    pub event_failures: Count,
-    pub conditions_written: Count,
+    pub slots_written: KubeCounter,
+    pub slot_failures: KubeCounter,
+    pub events_written: KubeCounter,
+    pub event_failures: KubeCounter,
+    pub conditions_written: KubeCounter,
 
     /// When what we show the API server ends.
-    pub credentials: Expiry,
+    pub credentials: CredentialExpiry,
 }
 
-impl Counters {
+impl KubeCounters {
     /// Failed requests by kind.
     pub fn errors(&self) -> [(&'static str, u64); 8] {
         [

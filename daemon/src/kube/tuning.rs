@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tuning {
+pub struct KubeTuning {
     /// Objects per page of a listing: bounds the memory one takes.
     pub page: u32,
     /// For one page. Short: the engine waits at most until its renew deadline for a
@@ -34,7 +34,7 @@ pub struct Tuning {
     pub token_look: Duration,
 }
 
-impl Default for Tuning {
+impl Default for KubeTuning {
     fn default() -> Self {
         Self {
             page: 500,

@@ -1,11 +1,11 @@
 //! Metrics for Prometheus, under `/metrics`.
 //!
-//! Everything is read from the engine's picture and the adapters' counters at the time
+//! Everything is read from the engine's snapshot and the adapters' counters at the time
 //! somebody asks, so a series disappears with its object. The server is tiny on purpose:
 //! one path, few connections at a time, each with little time.
 
-mod collect;
-mod out;
+mod collector;
+mod encoder;
 mod tls;
 mod vips;
 
@@ -25,34 +25,34 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
-use crate::adapters::AdapterStats;
-use crate::app::Running;
+use crate::app::RunningDaemon;
 use crate::config::Metrics;
-use crate::handle::Handle;
-use crate::kube::Counters as KubeCounters;
+use crate::engine::effects::EffectStats;
+use crate::engine::handle::EngineHandle;
+use crate::kube::KubeCounters;
 use crate::netlink::MonitorHandle;
 
-pub use collect::Collected;
-use tls::Tls;
+pub use collector::MetricsCollector;
+use tls::MetricsTls;
 
 /// Scrapers at once; more are refused by closing their connection.
-const CONNECTIONS: usize = 8;
+const MOST_CONNECTIONS: usize = 8;
 /// For a request to arrive and its answer to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries to listen, should the port be taken.
-const AGAIN: Duration = Duration::from_secs(5);
+const LISTEN_RETRY: Duration = Duration::from_secs(5);
 
 /// Counters beside the engine's own.
 #[derive(Clone, Debug)]
-pub struct Reading {
-    pub adapters: Arc<AdapterStats>,
+pub struct MetricSources {
+    pub adapters: Arc<EffectStats>,
     pub monitor: MonitorHandle,
     pub kube: Arc<KubeCounters>,
 }
 
 /// Serves for as long as the daemon runs, where the configuration says, or not at all.
-pub async fn serve(mut running: Running, reading: Reading) {
-    let registry = Arc::new(registry(running.handle.clone(), reading));
+pub async fn serve(mut running: RunningDaemon, sources: MetricSources) {
+    let registry = Arc::new(registry(running.handle.clone(), sources));
     loop {
         let settings = running.config.borrow_and_update().metrics.clone();
         let changed = async {
@@ -76,38 +76,38 @@ pub async fn serve(mut running: Running, reading: Reading) {
     }
 }
 
-pub fn registry(handle: Handle, reading: Reading) -> Registry {
+pub fn registry(handle: EngineHandle, sources: MetricSources) -> Registry {
     let mut registry = Registry::with_prefix("purelb");
-    registry.register_collector(Box::new(Collected { handle, reading }));
+    registry.register_collector(Box::new(MetricsCollector { handle, sources }));
     registry
 }
 
 async fn listen(settings: &Metrics, registry: Arc<Registry>) {
     let address = settings.listen;
-    let mut tls = Tls::of(settings);
+    let mut tls = MetricsTls::of(settings);
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(error) => warn!(%address, %error, "metrics cannot be served there; trying again"),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(LISTEN_RETRY).await;
     };
     info!(%address, "serving metrics");
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, usually: busy waiting would not help.
                 warn!(%error, "metrics");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(LISTEN_RETRY).await;
                 continue;
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
             continue;
         };
-        let acceptor = match tls.as_mut().map(Tls::acceptor) {
+        let acceptor = match tls.as_mut().map(MetricsTls::acceptor) {
             None => None,
             Some(Some(acceptor)) => Some(acceptor),
             Some(None) => continue,
@@ -124,7 +124,7 @@ async fn listen(settings: &Metrics, registry: Arc<Registry>) {
                     },
                 }
             };
-            if tokio::time::timeout(PATIENCE, served).await.is_err() {
+            if tokio::time::timeout(CONNECTION_TIMEOUT, served).await.is_err() {
                 debug!("metrics connection took too long");
             }
         });
@@ -138,7 +138,7 @@ async fn serve_one(stream: impl AsyncRead + AsyncWrite + Unpin, registry: &Regis
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(CONNECTION_TIMEOUT)
         .max_buf_size(16 * 1024)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer);

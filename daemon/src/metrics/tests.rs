@@ -6,8 +6,8 @@ use purelb_core::config::EngineConfig;
 use purelb_core::facts::PoolType;
 use purelb_core::ids::{IfName, ObjectKey};
 use purelb_core::reason::Reason;
+use purelb_core::shared_table::SharedTable;
 use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
-use purelb_core::table::Table;
 use purelb_core::{Engine, InstanceId, Mono, NodeName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,15 +15,15 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use super::*;
 use crate::config::Config;
-use crate::drain_mark::DrainMark;
-use crate::netlink::{Marks, Monitor, MonitorSettings};
+use crate::host::drain_mark::DrainMark;
+use crate::netlink::{AddressOwnership, KernelMonitor, MonitorSettings};
 
-fn mk_picture() -> Snapshot {
+fn mk_snapshot() -> Snapshot {
     let config = EngineConfig::new(NodeName::new("a").unwrap(), InstanceId::new("one").unwrap());
-    let mut picture = Engine::new(config).snapshot(Mono::ZERO);
-    picture.counters.renewals = 7;
-    Arc::make_mut(&mut picture.candidates).insert("192.0.2.0/24".parse().unwrap(), 3);
-    picture.vips.set(VipView {
+    let mut snapshot = Engine::new(config).snapshot(Mono::ZERO);
+    snapshot.counters.renewals = 7;
+    Arc::make_mut(&mut snapshot.candidates).insert("192.0.2.0/24".parse().unwrap(), 3);
+    snapshot.vips.set(VipView {
         vip: "192.0.2.9".parse().unwrap(),
         group: None,
         pool: PoolType::Local,
@@ -34,29 +34,31 @@ fn mk_picture() -> Snapshot {
         on_interface: Some(IfName::new("eth0").unwrap()),
         announced: true,
     });
-    picture.unsynced.clear();
-    picture
+    snapshot.unsynced.clear();
+    snapshot
 }
 
 struct Rig {
-    pictures: watch::Sender<Arc<Snapshot>>,
-    handle: Handle,
-    reading: Reading,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    handle: EngineHandle,
+    sources: MetricSources,
 }
 
 fn mk_rig() -> Rig {
-    let (pictures, snapshot) = watch::channel(Arc::new(mk_picture()));
+    let (snapshots, snapshot) = watch::channel(Arc::new(mk_snapshot()));
     let mark = Arc::new(DrainMark::in_directory(std::path::Path::new("/nowhere")));
-    let handle = Handle { snapshot, events: broadcast::channel(1).0, asks: mpsc::channel(1).0, mark };
+    let handle =
+        EngineHandle { snapshot, events: broadcast::channel(1).0, requests: mpsc::channel(1).0, mark };
     let (inputs, _) = mpsc::channel(1);
-    let monitor = Monitor::open(&MonitorSettings::default(), Marks::kernel(), inputs).unwrap();
-    let reading = Reading { adapters: Arc::default(), monitor: monitor.handle(), kube: Arc::default() };
-    Rig { pictures, handle, reading }
+    let monitor =
+        KernelMonitor::open(&MonitorSettings::default(), AddressOwnership::kernel(), inputs).unwrap();
+    let sources = MetricSources { adapters: Arc::default(), monitor: monitor.handle(), kube: Arc::default() };
+    Rig { snapshots, handle, sources }
 }
 
 fn text(rig: &Rig) -> String {
     let mut text = String::new();
-    encode(&mut text, &registry(rig.handle.clone(), rig.reading.clone())).unwrap();
+    encode(&mut text, &registry(rig.handle.clone(), rig.sources.clone())).unwrap();
     text
 }
 
@@ -127,10 +129,10 @@ async fn series_come_and_go_with_their_objects() {
     assert!(before.contains(announced), "{before}");
     assert!(before.contains("purelb_election_candidates{subnet=\"192.0.2.0/24\"} 3"), "{before}");
     assert!(before.contains("purelb_lbnodeagent_selector_state{state=\"unselected\"} 1"), "{before}");
-    let mut picture = mk_picture();
-    picture.vips = Table::default();
-    picture.candidates = Arc::default();
-    rig.pictures.send_replace(Arc::new(picture));
+    let mut snapshot = mk_snapshot();
+    snapshot.vips = SharedTable::default();
+    snapshot.candidates = Arc::default();
+    rig.snapshots.send_replace(Arc::new(snapshot));
     let after = text(&rig);
     assert!(!after.contains("192.0.2"), "{after}");
 }
@@ -140,7 +142,7 @@ async fn series_come_and_go_with_their_objects() {
 async fn the_end_of_the_credentials_is_told_as_it_is() {
     let rig = mk_rig();
     assert!(!text(&rig).contains("purelb_credentials"), "they do not say: no series");
-    rig.reading.kube.credentials.set(1_900_000_000, 31_536_000);
+    rig.sources.kube.credentials.set(1_900_000_000, 31_536_000);
     let told = text(&rig);
     for line in [
         "purelb_credentials_expiry_timestamp_seconds 1900000000",
@@ -148,7 +150,7 @@ async fn the_end_of_the_credentials_is_told_as_it_is() {
     ] {
         assert!(told.lines().any(|l| l == line), "{line} is missing in\n{told}");
     }
-    rig.reading.kube.credentials.set(0, 0);
+    rig.sources.kube.credentials.set(0, 0);
     assert!(!text(&rig).contains("purelb_credentials"), "gone with a token that says nothing");
 }
 
@@ -178,12 +180,12 @@ fn series(text: &str, name: &str) -> Vec<String> {
 async fn an_address_is_spoken_of_by_who_has_or_won_it() {
     let rig = mk_rig();
     let show = |change: &dyn Fn(&mut VipView)| {
-        let mut picture = mk_picture();
-        picture.members = [mk_member("b"), mk_member("a")].into_iter().collect();
-        let mut view = picture.vips.iter().next().unwrap().clone();
+        let mut snapshot = mk_snapshot();
+        snapshot.members = [mk_member("b"), mk_member("a")].into_iter().collect();
+        let mut view = snapshot.vips.iter().next().unwrap().clone();
         change(&mut view);
-        picture.vips.set(view);
-        rig.pictures.send_replace(Arc::new(picture));
+        snapshot.vips.set(view);
+        rig.snapshots.send_replace(Arc::new(snapshot));
         let text = text(&rig);
         (series(&text, "vip_in_kernel"), series(&text, "vip_announced"))
     };
@@ -205,15 +207,15 @@ async fn an_address_is_spoken_of_by_who_has_or_won_it() {
     };
     assert_eq!(show(&elsewhere), (vec![], vec![]), "not expected here");
 
-    let mut picture = mk_picture();
-    picture.members = [mk_member("0"), mk_member("a")].into_iter().collect();
-    let mut view = picture.vips.iter().next().unwrap().clone();
+    let mut snapshot = mk_snapshot();
+    snapshot.members = [mk_member("0"), mk_member("a")].into_iter().collect();
+    let mut view = snapshot.vips.iter().next().unwrap().clone();
     (view.on_interface, view.reason) = (None, Reason::NoEligibleNode);
-    picture.vips.set(view);
-    rig.pictures.send_replace(Arc::new(picture.clone()));
+    snapshot.vips.set(view);
+    rig.snapshots.send_replace(Arc::new(snapshot.clone()));
     assert!(series(&text(&rig), "vip_in_kernel").is_empty(), "one of many is enough");
-    picture.vips = Table::default();
-    rig.pictures.send_replace(Arc::new(picture));
+    snapshot.vips = SharedTable::default();
+    rig.snapshots.send_replace(Arc::new(snapshot));
     assert!(!text(&rig).contains("192.0.2.9"), "gone with its Service");
 }
 
@@ -225,13 +227,13 @@ async fn the_margin_runs_out_also_when_the_engine_hangs() {
         let line = text.lines().find_map(|l| l.strip_prefix(&format!("purelb_{name} ")).map(str::to_owned));
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     };
-    let mut picture = mk_picture();
-    picture.fence = FenceView::Healthy { until: crate::clock::now() + Duration::from_secs(100) };
-    rig.pictures.send_replace(Arc::new(picture.clone()));
+    let mut snapshot = mk_snapshot();
+    snapshot.fence = FenceView::Healthy { until: crate::host::clock::now() + Duration::from_secs(100) };
+    rig.snapshots.send_replace(Arc::new(snapshot.clone()));
     assert!((99.0..=100.0).contains(&value("fence_margin_seconds")));
     assert_eq!(value("lease_healthy"), 1.0);
-    picture.fence = FenceView::Healthy { until: Mono::ZERO };
-    rig.pictures.send_replace(Arc::new(picture));
+    snapshot.fence = FenceView::Healthy { until: Mono::ZERO };
+    rig.snapshots.send_replace(Arc::new(snapshot));
     assert_eq!((value("fence_margin_seconds"), value("lease_healthy")), (0.0, 0.0));
 }
 
@@ -239,9 +241,9 @@ async fn the_margin_runs_out_also_when_the_engine_hangs() {
 #[tokio::test]
 async fn every_histogram_ends_with_all_of_them() {
     let rig = mk_rig();
-    let mut picture = mk_picture();
-    picture.times.to_kernel.time(Duration::from_secs(60));
-    rig.pictures.send_replace(Arc::new(picture));
+    let mut snapshot = mk_snapshot();
+    snapshot.times.to_kernel.record_time(Duration::from_secs(60));
+    rig.snapshots.send_replace(Arc::new(snapshot));
     let text = text(&rig);
     let kinds = text.lines().filter(|l| l.starts_with("# TYPE ") && l.ends_with(" histogram")).count();
     let counts: Vec<&str> = text.lines().filter(|l| l.contains("_count") && !l.starts_with('#')).collect();
@@ -257,10 +259,10 @@ async fn every_histogram_ends_with_all_of_them() {
 #[tokio::test]
 async fn every_kind_of_error_is_there_before_it_happens() {
     let rig = mk_rig();
-    let mut picture = mk_picture();
-    picture.times.handoff_confirmed.time(Duration::from_millis(40));
-    rig.pictures.send_replace(Arc::new(picture));
-    rig.reading.adapters.applier_drops.store(2, Ordering::Relaxed);
+    let mut snapshot = mk_snapshot();
+    snapshot.times.handoff_confirmed.record_time(Duration::from_millis(40));
+    rig.snapshots.send_replace(Arc::new(snapshot));
+    rig.sources.adapters.applier_drops.store(2, Ordering::Relaxed);
     let text = text(&rig);
     for line in [
         "purelb_api_errors_total{kind=\"timeout\"} 0",
@@ -280,15 +282,15 @@ async fn every_kind_of_error_is_there_before_it_happens() {
 #[tokio::test]
 async fn the_server_answers_one_path_and_moves_with_the_configuration() {
     let rig = mk_rig();
-    rig.reading.adapters.garp_sent.store(3, Ordering::Relaxed);
+    rig.sources.adapters.garp_sent.store(3, Ordering::Relaxed);
     let port = |_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (first, second) = (port(1), port(2));
     let mut config = Config::default();
     config.metrics.listen = first;
     let (change, current) = watch::channel(Arc::new(config.clone()));
     let task = tokio::spawn(serve(
-        Running { handle: rig.handle.clone(), config: current, kube: Arc::default() },
-        rig.reading.clone(),
+        RunningDaemon { handle: rig.handle.clone(), config: current, kube: Arc::default() },
+        rig.sources.clone(),
     ));
     let found = ask(first, "GET /metrics").await;
     assert!(found.starts_with("HTTP/1.1 200") && found.contains("purelb_garp_sent_total 3"), "{found}");
@@ -364,8 +366,8 @@ async fn over_tls_for_those_who_may_and_with_certificates_as_they_come() {
     config.check().unwrap();
     let address = config.metrics.listen;
     let (change, current) = watch::channel(Arc::new(config.clone()));
-    let running = Running { handle: rig.handle.clone(), config: current, kube: Arc::default() };
-    let task = tokio::spawn(serve(running, rig.reading.clone()));
+    let running = RunningDaemon { handle: rig.handle.clone(), config: current, kube: Arc::default() };
+    let task = tokio::spawn(serve(running, rig.sources.clone()));
     let answer = ask_tls(address, &first, None).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("purelb_garp_sent_total"), "{answer}");
     let mut plain = connected(address).await;

@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::config::Metrics;
 
 #[derive(Debug, Error)]
-pub enum TlsError {
+pub enum MetricsTlsError {
     #[error("metrics.{field} {}: {why}", path.display())]
     File { field: &'static str, path: PathBuf, why: String },
     #[error("metrics.certificate and metrics.key do not go together: {0}")]
@@ -27,16 +27,16 @@ pub enum TlsError {
 }
 
 /// What tells that a file was replaced, also through a symbolic link.
-type Stamp = [Option<(SystemTime, u64)>; 3];
+type MetricsFileStamps = [Option<(SystemTime, u64)>; 3];
 
-pub struct Tls {
+pub struct MetricsTls {
     settings: Metrics,
-    stamp: Option<Stamp>,
+    stamp: Option<MetricsFileStamps>,
     /// The last good one.
     current: Option<Arc<ServerConfig>>,
 }
 
-impl Tls {
+impl MetricsTls {
     /// `None`: the metrics are served in the clear.
     pub fn of(settings: &Metrics) -> Option<Self> {
         let wanted = !settings.certificate.as_os_str().is_empty();
@@ -60,7 +60,7 @@ impl Tls {
         self.current.clone().map(TlsAcceptor::from)
     }
 
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> MetricsFileStamps {
         let Metrics { certificate, key, client_ca, .. } = &self.settings;
         [certificate, key, client_ca].map(|path| {
             let meta = std::fs::metadata(path).ok()?;
@@ -68,7 +68,7 @@ impl Tls {
         })
     }
 
-    fn load(&self) -> Result<ServerConfig, TlsError> {
+    fn load(&self) -> Result<ServerConfig, MetricsTlsError> {
         let Metrics { certificate, key, client_ca, .. } = &self.settings;
         let provider = Arc::new(ring::default_provider());
         let chain = certificates("certificate", certificate)?;
@@ -90,11 +90,11 @@ impl Tls {
     }
 }
 
-fn wrong(field: &'static str, path: &Path, why: String) -> TlsError {
-    TlsError::File { field, path: path.to_owned(), why }
+fn wrong(field: &'static str, path: &Path, why: String) -> MetricsTlsError {
+    MetricsTlsError::File { field, path: path.to_owned(), why }
 }
 
-fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, MetricsTlsError> {
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = found.map_err(|e| wrong(field, path, e.to_string()))?;
     if found.is_empty() {

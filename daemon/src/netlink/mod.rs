@@ -5,16 +5,16 @@
 //!            kernel (rtnetlink)
 //!        events, dumps │        ▲ requests, one acknowledgement each
 //!                      ▼        │
-//!      RouteReader ─▶ Monitor   Applier (its own thread, see `worker`)
+//!      RouteReader ─▶ Monitor   Applier (its own thread)
 //!                      │        ▲ │
-//!   Kernel, Link, Address*,     │ │ Applied
+//!   Kernel, KernelLink, Address*,     │ │ Applied
 //!   DefaultRoutes      ▼        │ ▼
 //!                      engine's task
 //! ```
 //!
 //! **Namespaces.** A socket belongs to the network namespace of the thread that
-//! creates it, for good. [`monitor::Monitor::open`], [`applier::Applier::open`],
-//! [`withdraw::withdraw_all`] and [`crate::packets::Announcer::open`] create theirs in
+//! creates it, for good. [`KernelMonitor::open`], [`KernelApplier::open`],
+//! [`withdraw_all`] and [`crate::announce::PacketSender::open`] create theirs in
 //! the calling thread and need no namespace afterwards: called on a thread inside a
 //! namespace they serve that namespace, wherever they run later.
 //!
@@ -22,27 +22,18 @@
 //! than we need: one attribute that a newer kernel words differently must not hide a
 //! link or an address from us.
 
-pub mod applier;
+pub mod apply;
 mod client;
-mod dummy;
-pub mod links;
-pub mod marks;
+mod dump_requests;
+mod link_table;
+mod message;
 pub mod monitor;
+pub mod ownership;
 mod parse;
-mod queries;
-mod raw;
-mod record;
-mod routes;
-mod secondaries;
 mod socket;
-mod state;
-mod view;
-pub mod withdraw;
-pub mod worker;
 
-pub use applier::Applier;
-pub use links::LinkTable;
-pub use marks::{MARK, MarkMode, Marks};
-pub use monitor::{Monitor, MonitorHandle, MonitorSettings};
-pub use withdraw::{Withdrawn, withdraw_all};
-pub use worker::ApplierHandle;
+pub use apply::{ApplierHandle, KernelApplier, Withdrawn, withdraw_all};
+pub use link_table::LinkTable;
+pub use monitor::{KernelMonitor, MonitorHandle, MonitorSettings};
+pub use ownership::{ADDRESS_MARK, AddressOwnership, MarkMode};
+pub use parse::KernelLink;

@@ -8,9 +8,9 @@ use ipnet::IpNet;
 use purelb_core::facts::{AddrFacts, LinkFacts};
 use purelb_core::ids::{Family, IfIndex, IfName};
 
-use super::dummy::ALIAS;
-use super::marks::Marks;
-use super::raw::{Message, attributes, text_of, u16_at, u32_at};
+use crate::netlink::apply::dummy_link::ALIAS;
+use crate::netlink::message::{RawMessage, attributes, text_of, u16_at, u32_at};
+use crate::netlink::ownership::AddressOwnership;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -80,11 +80,11 @@ const AF_INET6: u8 = 10;
 
 /// What a message of ours to know tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    Link(Link),
+pub(crate) enum KernelEvent {
+    Link(KernelLink),
     LinkGone(IfIndex),
-    Address(Address),
-    AddressGone(Address),
+    Address(KernelAddress),
+    AddressGone(KernelAddress),
     /// A default route of the main table changed; which ones there are now, a dump says.
     DefaultRoute,
     /// This nexthop object changed, or is gone.
@@ -93,7 +93,7 @@ pub(crate) enum Seen {
 
 /// A link, and what of it the engine does not need to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct KernelLink {
     pub facts: LinkFacts,
     /// The kernel neither asks nor answers for addresses here (dummy, tunnels).
     pub no_arp: bool,
@@ -102,7 +102,7 @@ pub struct Link {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct KernelAddress {
     pub(crate) index: IfIndex,
     pub(crate) net: IpNet,
     /// The other end of a point-to-point address.
@@ -114,13 +114,13 @@ pub(crate) struct Address {
     pub(crate) created: u32,
 }
 
-impl Address {
-    pub(crate) fn facts(&self, marks: &Marks) -> AddrFacts {
+impl KernelAddress {
+    pub(crate) fn facts(&self, ownership: &AddressOwnership) -> AddrFacts {
         let is = |flag| self.flags & flag != 0;
         AddrFacts {
             index: self.index,
             net: self.net,
-            ours: marks.ours(self),
+            ours: ownership.is_ours(self),
             link_local: self.link_scope || is_link_local(self.net.addr()),
             // An optimistic address is tentative as well: it may be used, but others
             // must not be told to override what they know (RFC 4429).
@@ -148,16 +148,16 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-pub(crate) fn seen(message: &Message<'_>) -> Option<Seen> {
+pub(crate) fn event(message: &RawMessage<'_>) -> Option<KernelEvent> {
     match message.kind {
-        RTM_NEWLINK => link(message.body).map(Seen::Link),
-        RTM_DELLINK => link_index(message.body).map(Seen::LinkGone),
-        RTM_NEWADDR => address(message.body).map(Seen::Address),
-        RTM_DELADDR => address(message.body).map(Seen::AddressGone),
+        RTM_NEWLINK => link(message.body).map(KernelEvent::Link),
+        RTM_DELLINK => link_index(message.body).map(KernelEvent::LinkGone),
+        RTM_NEWADDR => address(message.body).map(KernelEvent::Address),
+        RTM_DELADDR => address(message.body).map(KernelEvent::AddressGone),
         RTM_NEWROUTE | RTM_DELROUTE if is_default(message.body) => {
-            (table(message.body)? == RT_TABLE_MAIN).then_some(Seen::DefaultRoute)
+            (table(message.body)? == RT_TABLE_MAIN).then_some(KernelEvent::DefaultRoute)
         }
-        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => nexthop(message).map(|nexthop| Seen::Nexthop(nexthop.id)),
+        RTM_NEWNEXTHOP | RTM_DELNEXTHOP => nexthop(message).map(|nexthop| KernelEvent::Nexthop(nexthop.id)),
         _ => None,
     }
 }
@@ -169,7 +169,7 @@ fn link_index(body: &[u8]) -> Option<IfIndex> {
     u32_at(body, 4).filter(|index| *index != 0).map(IfIndex)
 }
 
-fn link(body: &[u8]) -> Option<Link> {
+fn link(body: &[u8]) -> Option<KernelLink> {
     let index = link_index(body)?;
     let layer = u16_at(body, 2)?;
     let flags = u32_at(body, 8)?;
@@ -195,7 +195,7 @@ fn link(body: &[u8]) -> Option<Link> {
         Some("bridge") => no_arp,
         _ => false,
     };
-    Some(Link {
+    Some(KernelLink {
         facts: LinkFacts {
             index,
             name: name?,
@@ -216,7 +216,7 @@ fn ipv4_setting(af_spec: &[u8], position: usize) -> Option<bool> {
     u32_at(settings, position * 4).map(|value| value != 0)
 }
 
-pub(crate) fn address(body: &[u8]) -> Option<Address> {
+pub(crate) fn address(body: &[u8]) -> Option<KernelAddress> {
     let (family, prefix) = (*body.first()?, *body.get(1)?);
     let (mut flags, scope) = (u32::from(*body.get(2)?), *body.get(3)?);
     let index = u32_at(body, 4).filter(|index| *index != 0).map(IfIndex)?;
@@ -235,7 +235,7 @@ pub(crate) fn address(body: &[u8]) -> Option<Address> {
     // The interface's own address is IFA_LOCAL, and IFA_ADDRESS the far end of a
     // point-to-point link; IPv6 leaves IFA_LOCAL out where there is no far end.
     let own = local.or(other)?;
-    Some(Address {
+    Some(KernelAddress {
         index,
         net: IpNet::new(own, prefix).ok()?,
         peer: other.filter(|ip| *ip != own),
@@ -269,12 +269,12 @@ fn table(body: &[u8]) -> Option<u32> {
 
 /// Where a route leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hop {
+pub(crate) struct NextHop {
     pub(crate) index: IfIndex,
     pub(crate) gateway: Option<IpAddr>,
 }
 
-impl Hop {
+impl NextHop {
     /// Without an interface it leads nowhere.
     fn of(index: Option<u32>, gateway: Option<IpAddr>) -> Option<Self> {
         index.filter(|index| *index != 0).map(|index| Self { index: IfIndex(index), gateway })
@@ -283,11 +283,11 @@ impl Hop {
 
 /// A default route of the main table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundRoute {
+pub(crate) struct ParsedRoute {
     pub(crate) family: Family,
     pub(crate) metric: u32,
     /// Its next hops, as far as it names them itself.
-    pub(crate) hops: Vec<Hop>,
+    pub(crate) hops: Vec<NextHop>,
     /// The nexthop object that has them. With `net.ipv4.nexthop_compat_mode` off, the
     /// route names nothing else.
     pub(crate) nexthop: Option<u32>,
@@ -295,7 +295,7 @@ pub(crate) struct FoundRoute {
     pub(crate) source: Option<IpAddr>,
 }
 
-pub(crate) fn default_route(message: &Message<'_>) -> Option<FoundRoute> {
+pub(crate) fn default_route(message: &RawMessage<'_>) -> Option<ParsedRoute> {
     if message.kind != RTM_NEWROUTE {
         return None;
     }
@@ -317,25 +317,25 @@ pub(crate) fn default_route(message: &Message<'_>) -> Option<FoundRoute> {
     for (kind, value) in attributes(attached) {
         match kind {
             RTA_PRIORITY => metric = u32_at(value, 0)?,
-            RTA_OIF => hops.extend(Hop::of(u32_at(value, 0), gateway(number, attached))),
+            RTA_OIF => hops.extend(NextHop::of(u32_at(value, 0), gateway(number, attached))),
             RTA_MULTIPATH => hops.extend(next_hops(number, value)),
             RTA_NH_ID => nexthop = u32_at(value, 0),
             RTA_PREFSRC => source = ip(number, value),
             _ => {}
         }
     }
-    Some(FoundRoute { family, metric, hops, nexthop, source })
+    Some(ParsedRoute { family, metric, hops, nexthop, source })
 }
 
 /// A nexthop object: one interface, or a group of other objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Nexthop {
+pub(crate) struct NexthopObject {
     pub(crate) id: u32,
-    pub(crate) hop: Option<Hop>,
+    pub(crate) hop: Option<NextHop>,
     pub(crate) group: Vec<u32>,
 }
 
-pub(crate) fn nexthop(message: &Message<'_>) -> Option<Nexthop> {
+pub(crate) fn nexthop(message: &RawMessage<'_>) -> Option<NexthopObject> {
     if !matches!(message.kind, RTM_NEWNEXTHOP | RTM_DELNEXTHOP) {
         return None;
     }
@@ -350,7 +350,7 @@ pub(crate) fn nexthop(message: &Message<'_>) -> Option<Nexthop> {
             _ => {}
         }
     }
-    Some(Nexthop { id: id?, hop: Hop::of(index, gateway), group })
+    Some(NexthopObject { id: id?, hop: NextHop::of(index, gateway), group })
 }
 
 /// Where a route or a next hop leads.
@@ -365,7 +365,7 @@ fn gateway(family: u8, attached: &[u8]) -> Option<IpAddr> {
     })
 }
 
-fn next_hops(family: u8, mut rest: &[u8]) -> impl Iterator<Item = Hop> {
+fn next_hops(family: u8, mut rest: &[u8]) -> impl Iterator<Item = NextHop> {
     let hops = std::iter::from_fn(move || {
         let length = usize::from(u16_at(rest, 0)?);
         if length < NEXTHOP_HEADER {
@@ -374,7 +374,7 @@ fn next_hops(family: u8, mut rest: &[u8]) -> impl Iterator<Item = Hop> {
         let index = u32_at(rest, 4)?;
         let gateway = gateway(family, rest.get(NEXTHOP_HEADER..length).unwrap_or_default());
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(Hop::of(Some(index), gateway))
+        Some(NextHop::of(Some(index), gateway))
     });
     hops.flatten()
 }

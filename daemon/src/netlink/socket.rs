@@ -17,20 +17,20 @@ use tokio::io::unix::AsyncFd;
 pub(crate) const READ_BUFFER: usize = 256 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct NetlinkSocket {
     inner: RawSocket,
 }
 
 /// What one read brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum SocketRead {
     /// So many bytes from the kernel.
     Datagram(usize),
     /// The kernel had more to say than the buffer took: something is missing.
     Overrun,
 }
 
-impl Socket {
+impl NetlinkSocket {
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open(groups: &[rtnetlink::MulticastGroup], receive_buffer: usize) -> io::Result<Self> {
         let mut inner = RawSocket::new(NETLINK_ROUTE)?;
@@ -74,15 +74,15 @@ impl Socket {
     }
 
     /// Reads one datagram. Those that another process sent are passed over.
-    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
         loop {
             // `MSG_TRUNC` in nix's wrapper is not needed: a datagram that fills the
             // whole buffer counts as cut off.
             match recvfrom::<NetlinkAddr>(self.inner.as_raw_fd(), buffer) {
-                Ok((length, _)) if length == buffer.len() => return Ok(Read::Overrun),
-                Ok((length, Some(sender))) if sender.pid() == 0 => return Ok(Read::Datagram(length)),
+                Ok((length, _)) if length == buffer.len() => return Ok(SocketRead::Overrun),
+                Ok((length, Some(sender))) if sender.pid() == 0 => return Ok(SocketRead::Datagram(length)),
                 Ok(_) => {}
-                Err(Errno::ENOBUFS) => return Ok(Read::Overrun),
+                Err(Errno::ENOBUFS) => return Ok(SocketRead::Overrun),
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -90,18 +90,18 @@ impl Socket {
     }
 }
 
-impl AsRawFd for Socket {
+impl AsRawFd for NetlinkSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.inner.as_raw_fd()
     }
 }
 
 /// Tells when there is something to read.
-pub(crate) type Ready = AsyncFd<Arc<Socket>>;
+pub(crate) type ReadableSocket = AsyncFd<Arc<NetlinkSocket>>;
 
 /// In the runtime of the calling task.
 #[allow(unsafe_code)]
-pub(crate) fn watch(socket: Arc<Socket>) -> io::Result<Ready> {
+pub(crate) fn register_readable(socket: Arc<NetlinkSocket>) -> io::Result<ReadableSocket> {
     // SAFETY: the descriptor belongs to the `Socket`, which neither closes nor replaces
     // it before it is dropped, and the `Arc` keeps it until the registration ends.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn the_buffer_is_as_large_as_asked() {
         let asked = 8 * 1024 * 1024;
-        let socket = Socket::open(&[], asked).unwrap();
+        let socket = NetlinkSocket::open(&[], asked).unwrap();
         let got = socket.receive_buffer().unwrap();
         assert!(got >= asked, "{got}: run the test as root (CAP_NET_ADMIN)");
     }

@@ -15,13 +15,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use purelb_api::names;
 use purelb_core::facts::{AgentFacts, EndpointFacts, GroupFacts, LeaseFacts, NodeFacts, ServiceFacts};
-use purelb_core::io::{Input, LeaseContent, LeaseError, LeaseMode, LeaseWrite, Renewed, Source, Update};
+use purelb_core::messages::{
+    FactsUpdate, Input, LeaseContent, LeaseError, LeaseMode, LeaseRenewal, LeaseWrite, Source,
+};
 use purelb_core::{InstanceId, Mono, NodeName};
 use purelb_kit::controlplane::fixtures;
 use purelb_kit::embedded::{EmbeddedApi, Verb};
 use purelb_kit::faults::Proxy;
 use purelb_kit::wait::eventually;
-use purelbd::kube::{Access, Credentials, KubeConfig, KubeHandle, Tuning};
+use purelbd::kube::{ApiAccess, Credentials, KubeConfig, KubeHandle, KubeTuning};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -41,7 +43,7 @@ pub struct Seen {
     pub lists: BTreeMap<Source, usize>,
     /// Updates of single objects, by source.
     pub changes: BTreeMap<Source, usize>,
-    pub written: BTreeMap<u64, (Mono, Result<Renewed, LeaseError>)>,
+    pub written: BTreeMap<u64, (Mono, Result<LeaseRenewal, LeaseError>)>,
     pub deleted: Vec<Result<(), String>>,
     /// Sources in the order their inputs came.
     pub order: Vec<Source>,
@@ -51,21 +53,21 @@ impl Seen {
     fn take<T, K: ToString>(
         &mut self,
         source: Source,
-        update: Update<T, K>,
+        update: FactsUpdate<T, K>,
         map: impl Fn(&mut Self) -> &mut BTreeMap<String, T>,
         key: impl Fn(&T) -> String,
     ) {
         self.order.push(source);
         match update {
-            Update::All(all) => {
+            FactsUpdate::All(all) => {
                 *map(self) = all.into_iter().map(|t| (key(&t), t)).collect();
                 *self.lists.entry(source).or_default() += 1;
             }
-            Update::Set(one) => {
+            FactsUpdate::Set(one) => {
                 map(self).insert(key(&one), one);
                 *self.changes.entry(source).or_default() += 1;
             }
-            Update::Gone(gone) => {
+            FactsUpdate::Gone(gone) => {
                 map(self).remove(&gone.to_string());
                 *self.changes.entry(source).or_default() += 1;
             }
@@ -139,12 +141,12 @@ impl View {
 }
 
 /// Short enough that a test waits for the fault, not for us.
-pub fn quick() -> Tuning {
-    Tuning {
+pub fn quick() -> KubeTuning {
+    KubeTuning {
         backoff_least: Duration::from_millis(10),
         backoff_most: Duration::from_millis(100),
         condition_delay: Duration::from_millis(20),
-        ..Tuning::default()
+        ..KubeTuning::default()
     }
 }
 
@@ -152,7 +154,7 @@ pub fn instance(name: &str) -> InstanceId {
     InstanceId::new(name).unwrap()
 }
 
-pub fn mk_config(access: Access, tuning: Tuning) -> KubeConfig {
+pub fn mk_config(access: ApiAccess, tuning: KubeTuning) -> KubeConfig {
     KubeConfig {
         node: NodeName::new(ME).unwrap(),
         instance: instance("me"),
@@ -161,7 +163,7 @@ pub fn mk_config(access: Access, tuning: Tuning) -> KubeConfig {
         control_endpoint: Some("node-1.example:7473".into()),
         access,
         tuning,
-        last_good: purelbd::last_good::LastGood::in_memory(),
+        last_good: purelbd::kube::LastGoodConfig::in_memory(),
     }
 }
 
@@ -193,13 +195,13 @@ impl Bench {
         Self::with(quick()).await
     }
 
-    pub async fn with(tuning: Tuning) -> Result<Bench> {
+    pub async fn with(tuning: KubeTuning) -> Result<Bench> {
         Self::furnished(tuning, async |_| Ok(())).await
     }
 
     /// With something in the cluster before anybody looks.
     pub async fn furnished(
-        tuning: Tuning,
+        tuning: KubeTuning,
         furnish: impl AsyncFnOnce(&Client) -> Result<()>,
     ) -> Result<Bench> {
         let api = EmbeddedApi::start().await?;
@@ -210,7 +212,7 @@ impl Bench {
         furnish(&admin).await?;
         let (inputs, receiver) = mpsc::channel(64);
         let view = View::collect(receiver);
-        let access = Access::kubeconfig(proxy.kubeconfig("daemon", "daemon", dir.path())?);
+        let access = ApiAccess::kubeconfig(proxy.kubeconfig("daemon", "daemon", dir.path())?);
         let handle = purelbd::kube::start(mk_config(access, tuning), inputs).await?;
         let bench = Bench { api, proxy, handle, view, admin, dir };
         bench.view.holds("everything is listed", Seen::whole).await?;
@@ -223,7 +225,7 @@ impl Bench {
         self.restarted_with(quick()).await
     }
 
-    pub async fn restarted_with(&self, tuning: Tuning) -> Result<(KubeHandle, View)> {
+    pub async fn restarted_with(&self, tuning: KubeTuning) -> Result<(KubeHandle, View)> {
         let (inputs, receiver) = mpsc::channel(64);
         let view = View::collect(receiver);
         let handle = self.another(inputs, tuning).await?;
@@ -232,8 +234,8 @@ impl Bench {
     }
 
     /// The same, for whoever takes what it says himself.
-    pub async fn another(&self, inputs: mpsc::Sender<Input>, tuning: Tuning) -> Result<KubeHandle> {
-        let access = Access::kubeconfig(self.proxy.kubeconfig("daemon", "daemon", self.dir.path())?);
+    pub async fn another(&self, inputs: mpsc::Sender<Input>, tuning: KubeTuning) -> Result<KubeHandle> {
+        let access = ApiAccess::kubeconfig(self.proxy.kubeconfig("daemon", "daemon", self.dir.path())?);
         Ok(purelbd::kube::start(mk_config(access, tuning), inputs).await?)
     }
 
@@ -259,12 +261,12 @@ impl Bench {
     }
 
     /// Writes and waits for the answer.
-    pub async fn write(&self, seq: u64, mode: LeaseMode) -> Result<Result<Renewed, LeaseError>> {
+    pub async fn write(&self, seq: u64, mode: LeaseMode) -> Result<Result<LeaseRenewal, LeaseError>> {
         self.handle.write_lease(mk_write(seq, mode));
         self.answer(seq).await
     }
 
-    pub async fn answer(&self, seq: u64) -> Result<Result<Renewed, LeaseError>> {
+    pub async fn answer(&self, seq: u64) -> Result<Result<LeaseRenewal, LeaseError>> {
         let what = format!("the answer to write {seq}");
         self.view.until(&what, |seen| seen.written.get(&seq).map(|(_, r)| r.clone())).await
     }
@@ -343,8 +345,8 @@ pub fn mk_agent(name: &str, interface: &str) -> Value {
     })
 }
 
-pub fn token_access(servers: &[&str], token_file: PathBuf) -> Access {
-    Access {
+pub fn token_access(servers: &[&str], token_file: PathBuf) -> ApiAccess {
+    ApiAccess {
         credentials: Credentials::Token { token_file, ca_file: None },
         servers: servers.iter().map(ToString::to_string).collect(),
         own_token: None,

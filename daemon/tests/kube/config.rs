@@ -1,10 +1,10 @@
 //! Credentials: files that change while we run, and files that are wrong.
 
 use anyhow::Result;
-use purelb_core::io::{LeaseMode, Source};
+use purelb_core::messages::{LeaseMode, Source};
 use purelb_kit::embedded::EmbeddedApi;
 use purelb_kit::faults::{Fault, Proxy};
-use purelbd::kube::{Access, AccessError};
+use purelbd::kube::{AccessError, ApiAccess};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -47,7 +47,7 @@ async fn a_kubeconfig_with_new_credentials_is_read_again_when_the_old_are_refuse
     let file = proxy.kubeconfig("daemon", "first", dir.path())?;
     let (inputs, receiver) = mpsc::channel(64);
     let view = View::collect(receiver);
-    let handle = purelbd::kube::start(mk_config(Access::kubeconfig(file), quick()), inputs).await?;
+    let handle = purelbd::kube::start(mk_config(ApiAccess::kubeconfig(file), quick()), inputs).await?;
     view.holds("everything is listed", Seen::whole).await?;
     proxy.kubeconfig("daemon", "second", dir.path())?;
     let refused = proxy.inject(Fault::answer(401).on_writes().times(1));
@@ -61,11 +61,11 @@ async fn a_kubeconfig_with_new_credentials_is_read_again_when_the_old_are_refuse
 #[tokio::test]
 async fn what_is_wrong_is_said_at_the_start() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let fails = async |access: Access| {
+    let fails = async |access: ApiAccess| {
         let (inputs, _receiver) = mpsc::channel(1);
         purelbd::kube::start(mk_config(access, quick()), inputs).await.unwrap_err()
     };
-    let missing = fails(Access::kubeconfig(dir.path().join("none"))).await;
+    let missing = fails(ApiAccess::kubeconfig(dir.path().join("none"))).await;
     assert!(
         matches!(missing, AccessError::Kubeconfig(_)) && missing.to_string().contains("none"),
         "{missing}"
@@ -84,6 +84,6 @@ async fn what_is_wrong_is_said_at_the_start() -> Result<()> {
         "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1", "insecure-skip-tls-verify": true}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
     std::fs::write(&insecure, config.to_string())?;
-    assert!(matches!(fails(Access::kubeconfig(insecure)).await, AccessError::Unverified));
+    assert!(matches!(fails(ApiAccess::kubeconfig(insecure)).await, AccessError::Unverified));
     Ok(())
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use purelb_core::io::{LeaseError, LeaseMode, Source};
+use purelb_core::messages::{LeaseError, LeaseMode, Source};
 use purelb_kit::controlplane::LabCa;
 use purelb_kit::embedded::EmbeddedApi;
 use purelb_kit::faults::{Cut, Proxy};
-use purelbd::kube::{Access, KubeHandle, Tuning};
+use purelbd::kube::{ApiAccess, KubeHandle, KubeTuning};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ async fn two() -> Result<Two> {
     std::fs::write(&token, "daemon\n")?;
     let (inputs, receiver) = mpsc::channel(64);
     let view = View::collect(receiver);
-    let tuning = Tuning { idle: Duration::from_secs(1), ..quick() };
+    let tuning = KubeTuning { idle: Duration::from_secs(1), ..quick() };
     let config = mk_config(token_access(&[first.url(), second.url()], token), tuning);
     let handle = purelbd::kube::start(config, inputs).await?;
     view.holds("everything is listed", Seen::whole).await?;
@@ -128,8 +128,8 @@ async fn a_rotated_authority_is_picked_up_without_a_restart() -> Result<()> {
     let (inputs, receiver) = mpsc::channel(64);
     let view = View::collect(receiver);
     let servers = vec![first.url().to_owned(), second.url().to_owned()];
-    let access = Access { servers, ..Access::kubeconfig(file) };
-    let tuning = Tuning { idle: Duration::from_secs(1), ..quick() };
+    let access = ApiAccess { servers, ..ApiAccess::kubeconfig(file) };
+    let tuning = KubeTuning { idle: Duration::from_secs(1), ..quick() };
     let handle = purelbd::kube::start(mk_config(access, tuning), inputs).await?;
     view.holds("everything is listed", Seen::whole).await?;
     handle.write_lease(mk_write(1, LeaseMode::Create));

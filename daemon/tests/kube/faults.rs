@@ -1,13 +1,13 @@
-//! Watches and lists under every fault: the picture is whole again afterwards, and is
+//! Watches and lists under every fault: what the engine knows is whole again afterwards, and is
 //! never half in between.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use purelb_core::io::Source;
+use purelb_core::messages::Source;
 use purelb_kit::embedded::Verb;
 use purelb_kit::faults::{Cut, End, Fault, Matcher};
-use purelbd::kube::Tuning;
+use purelbd::kube::KubeTuning;
 
 use crate::bench::{Bench, Seen, create, mk_lease, quick};
 
@@ -68,7 +68,7 @@ async fn a_silent_watch_is_overcome_by_asking() -> Result<()> {
 
 #[tokio::test]
 async fn a_silent_watch_is_given_up_without_asking() -> Result<()> {
-    let bench = Bench::with(Tuning { idle: Duration::from_millis(300), ..quick() }).await?;
+    let bench = Bench::with(KubeTuning { idle: Duration::from_millis(300), ..quick() }).await?;
     let silent = bench.proxy.withhold_watches(Matcher::all());
     create(&bench.admin, &mk_lease("n1", "other")).await?;
     bench.view.holds("listed again after a while", |s| s.leases.contains_key("n1")).await?;
@@ -124,7 +124,7 @@ async fn a_server_in_trouble_costs_no_new_clients() -> Result<()> {
 #[tokio::test]
 async fn cut_off_and_back_in_each_way() -> Result<()> {
     // As long as the link only stalls, the watches notice by their silence.
-    let bench = Bench::with(Tuning { idle: Duration::from_millis(500), ..quick() }).await?;
+    let bench = Bench::with(KubeTuning { idle: Duration::from_millis(500), ..quick() }).await?;
     for (i, cut) in [Cut::Hang, Cut::Refuse, Cut::Down].into_iter().enumerate() {
         let severed = bench.proxy.cut(cut);
         let failures = || {
@@ -144,7 +144,7 @@ async fn cut_off_and_back_in_each_way() -> Result<()> {
 
 #[tokio::test]
 async fn half_a_listing_is_never_applied() -> Result<()> {
-    let bench = Bench::furnished(Tuning { page: 2, ..quick() }, async |admin| {
+    let bench = Bench::furnished(KubeTuning { page: 2, ..quick() }, async |admin| {
         for i in 0..6 {
             create(admin, &mk_lease(&format!("n{i}"), "other")).await?;
         }
@@ -166,7 +166,7 @@ async fn half_a_listing_is_never_applied() -> Result<()> {
 #[tokio::test]
 async fn who_asks_for_a_listing_gets_one_whatever_is_under_way() -> Result<()> {
     // A listing that hangs: what it answers in the end may be from before the question.
-    let bench = Bench::with(Tuning { list_timeout: Duration::from_secs(600), ..quick() }).await?;
+    let bench = Bench::with(KubeTuning { list_timeout: Duration::from_secs(600), ..quick() }).await?;
     let stalled = bench.proxy.inject(Fault::stalled().on(Verb::List).of("leases").times(1));
     bench.handle.relist(Source::Leases);
     bench.view.holds("it hangs", |_| stalled.hits() == 1).await?;
@@ -175,7 +175,7 @@ async fn who_asks_for_a_listing_gets_one_whatever_is_under_way() -> Result<()> {
 
     // A pause before a watch is opened again.
     let patient = Duration::from_secs(600);
-    let tuning = Tuning { backoff_least: patient, backoff_most: patient, ..quick() };
+    let tuning = KubeTuning { backoff_least: patient, backoff_most: patient, ..quick() };
     let bench = Bench::with(tuning).await?;
     bench.watching().await?;
     bench.proxy.end_watches(&Matcher::all().of("leases"), End::Broken);

@@ -1,10 +1,10 @@
 //! What is told when nothing goes wrong.
 
 use anyhow::Result;
-use purelb_core::io::Source;
+use purelb_core::messages::Source;
 use purelb_kit::controlplane::fixtures;
 use purelb_kit::embedded::Verb;
-use purelbd::kube::Tuning;
+use purelbd::kube::KubeTuning;
 use serde_json::json;
 
 use crate::bench::{Bench, Seen, allocated, change, create, mk_agent, mk_group, mk_lease, quick};
@@ -66,7 +66,7 @@ async fn what_is_not_ours_and_what_changes_nothing_is_not_told() -> Result<()> {
 
 #[tokio::test]
 async fn a_listing_of_many_pages_is_one_replacement() -> Result<()> {
-    let tuning = Tuning { page: 3, ..quick() };
+    let tuning = KubeTuning { page: 3, ..quick() };
     let bench = Bench::furnished(tuning, async |admin| {
         for i in 0..10 {
             create(admin, &mk_lease(&format!("n{i}"), "other")).await?;
@@ -129,7 +129,7 @@ async fn endpoints_are_followed_for_those_that_need_them_and_told_before_them() 
 async fn a_server_without_the_field_selector_is_followed_all_the_same() -> Result<()> {
     use purelb_kit::embedded::EmbeddedApi;
     use purelb_kit::faults::{Fault, Proxy};
-    use purelbd::kube::Access;
+    use purelbd::kube::ApiAccess;
 
     let api = EmbeddedApi::start().await?;
     let proxy = Proxy::before(&api).start().await?;
@@ -146,7 +146,7 @@ async fn a_server_without_the_field_selector_is_followed_all_the_same() -> Resul
     .await?;
     let (inputs, receiver) = tokio::sync::mpsc::channel(64);
     let view = crate::bench::View::collect(receiver);
-    let access = Access::kubeconfig(proxy.kubeconfig("daemon", "daemon", dir.path())?);
+    let access = ApiAccess::kubeconfig(proxy.kubeconfig("daemon", "daemon", dir.path())?);
     let _handle = purelbd::kube::start(crate::bench::mk_config(access, quick()), inputs).await?;
     view.holds("everything is listed", Seen::whole).await?;
     assert_eq!(refused.hits(), 1);

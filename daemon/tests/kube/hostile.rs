@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use purelb_api::names;
-use purelb_core::io::{LeaseMode, Source};
+use purelb_core::messages::{LeaseMode, Source};
 use serde_json::{Value, json};
 
 use crate::bench::{

@@ -1,12 +1,12 @@
 //! A bad edit, and then a restart: the last good configuration stays (R11).
 
 use anyhow::Result;
-use purelb_core::io::Source;
+use purelb_core::messages::Source;
 use purelb_kit::embedded::EmbeddedApi;
 use purelb_kit::faults::Proxy;
 use purelb_kit::wait::eventually;
-use purelbd::kube::{Access, KubeHandle};
-use purelbd::last_good::LastGood;
+use purelbd::kube::LastGoodConfig;
+use purelbd::kube::{ApiAccess, KubeHandle};
 use tokio::sync::mpsc;
 
 use crate::bench::{SOON, Seen, View, change, create, mk_agent, mk_config, mk_group, quick};
@@ -20,9 +20,9 @@ struct Site {
 impl Site {
     /// A process with this site's state directory, and what it tells its engine.
     async fn daemon(&self) -> Result<(KubeHandle, View)> {
-        let access = Access::kubeconfig(self.proxy.kubeconfig("daemon", "daemon", self.dir.path())?);
+        let access = ApiAccess::kubeconfig(self.proxy.kubeconfig("daemon", "daemon", self.dir.path())?);
         let mut config = mk_config(access, quick());
-        config.last_good = LastGood::in_directory(self.dir.path());
+        config.last_good = LastGoodConfig::in_directory(self.dir.path());
         let (inputs, receiver) = mpsc::channel(64);
         let view = View::collect(receiver);
         let handle = purelbd::kube::start(config, inputs).await?;

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use kube::ResourceExt;
 use kube::api::Patch;
 use purelb_api::names;
-use purelb_core::io::{LeaseError, LeaseMode, Source};
+use purelb_core::messages::{LeaseError, LeaseMode, Source};
 use purelb_core::{Mono, NodeName};
 use purelb_kit::embedded::Verb;
 use purelb_kit::faults::{Cut, Fault, Matcher};

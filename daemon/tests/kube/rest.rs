@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use purelb_core::config::Timers;
-use purelb_core::io::LeaseMode;
+use purelb_core::config::LeaseTimers;
+use purelb_core::messages::LeaseMode;
 use purelb_kit::embedded::Verb;
-use purelbd::kube::Tuning;
+use purelbd::kube::KubeTuning;
 
 use crate::bench::{Bench, allocated};
 
@@ -36,7 +36,7 @@ async fn one_request_per_renewal_and_watches_that_last() -> Result<()> {
     assert_eq!(asked, renewals, "{:?}", bench.api.requests());
 
     let minute = Duration::from_secs(60);
-    let per_minute = minute.as_secs_f64() / Timers::default().renew_every().as_secs_f64();
+    let per_minute = minute.as_secs_f64() / LeaseTimers::default().renew_every().as_secs_f64();
     let watches: u64 = ["services", "servicegroups", "lbnodeagents", "nodes", "leases"]
         .map(|r| bench.requests(Verb::Watch, r))
         .iter()
@@ -44,7 +44,7 @@ async fn one_request_per_renewal_and_watches_that_last() -> Result<()> {
     assert_eq!(watches, 5, "one opening each");
     // Each lasts between half of this and all of it.
     let reopened =
-        watches as f64 * minute.as_secs_f64() / (Tuning::default().watch_lasts.as_secs_f64() * 0.75);
+        watches as f64 * minute.as_secs_f64() / (KubeTuning::default().watch_lasts.as_secs_f64() * 0.75);
     println!(
         "at rest with 100 Services: {asked} requests for {renewals} renewals; \
          {per_minute:.1} + {reopened:.2} requests per minute (bar 18)"

@@ -7,12 +7,12 @@ use anyhow::Result;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use kube::{Api, ResourceExt};
 use purelb_api::{LBNodeAgent, names};
-use purelb_core::io::{Event, EventKind, EventObject};
+use purelb_core::messages::{Event, EventKind, EventObject};
 use purelb_core::{IfName, ObjectKey, Vip};
 use purelb_kit::embedded::Verb;
 use purelb_kit::faults::{Fault, Matcher};
 use purelb_kit::wait::eventually;
-use purelbd::kube::{KubeHandle, Tuning};
+use purelbd::kube::{KubeHandle, KubeTuning};
 use serde_json::json;
 
 use crate::bench::{Bench, SOON, allocated, change, create, mk_agent, quick};
@@ -188,7 +188,7 @@ async fn a_restarted_daemon_does_not_repeat_its_troubles() -> Result<()> {
     again.event(trouble());
     told(2).await?;
     // One that comes back long after a restart is news, though it was told before that.
-    let settled = Tuning { trouble_stands: Duration::ZERO, ..quick() };
+    let settled = KubeTuning { trouble_stands: Duration::ZERO, ..quick() };
     let (third, _view) = bench.restarted_with(settled).await?;
     third.event(trouble());
     told(3).await?;
@@ -205,7 +205,7 @@ async fn a_flood_of_events_is_bounded_counted_and_delays_nothing() -> Result<()>
     }
     let drops = bench.handle.counters().event_drops.get();
     assert!((1_400..2_000).contains(&drops), "{drops}");
-    bench.write(1, purelb_core::io::LeaseMode::Create).await?.unwrap();
+    bench.write(1, purelb_core::messages::LeaseMode::Create).await?.unwrap();
     drop(stalled);
     let counters = bench.handle.counters();
     bench.view.holds("those that fit go out", |_| counters.events_written.get() > 50).await

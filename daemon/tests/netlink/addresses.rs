@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressProtocol};
-use purelb_core::io::{AddressSpec, Op};
-use purelbd::netlink::MARK;
+use purelb_core::messages::{AddressSpec, KernelChange};
+use purelbd::netlink::ADDRESS_MARK;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
 
@@ -43,14 +43,14 @@ fn lifetimes_flags_and_mark_are_as_asked() {
             vec![
                 put(index, "192.0.2.10/24"),
                 put(index, "2001:db8::10/64"),
-                Op::Put(AddressSpec {
+                KernelChange::Put(AddressSpec {
                     valid: None,
                     preferred: None,
                     no_prefix_route: false,
                     ..spec(index, "198.51.100.1/28")
                 }),
                 // Preferred beyond valid is cut, not refused.
-                Op::Put(AddressSpec { preferred: Some(1000), ..spec(index, "198.51.100.99/32") }),
+                KernelChange::Put(AddressSpec { preferred: Some(1000), ..spec(index, "198.51.100.99/32") }),
             ],
         );
         let four = address_on("a0", "192.0.2.10").unwrap();
@@ -68,7 +68,7 @@ fn lifetimes_flags_and_mark_are_as_asked() {
         assert!(cut["preferred_life_time"].as_u64().unwrap() <= 300, "{cut}");
 
         let marks = protocols(index.0).await;
-        assert_eq!(marks, vec![Some(AddressProtocol::Other(MARK)); 4]);
+        assert_eq!(marks, vec![Some(AddressProtocol::Other(ADDRESS_MARK)); 4]);
     });
 }
 
@@ -82,7 +82,7 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
         let vips = ["192.0.2.10/24", "2001:db8::10/64"];
         let refresh = |valid| {
             let specs = vips.iter().map(|vip| AddressSpec { valid: Some(valid), ..spec(index, vip) });
-            specs.map(Op::Put).collect::<Vec<_>>()
+            specs.map(KernelChange::Put).collect::<Vec<_>>()
         };
         let mut applier = applier();
         for valid in [5, 50, 20, 600] {
@@ -96,8 +96,9 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
             }
         }
         // Permanent and back: a replace too.
-        let permanent =
-            vips.iter().map(|vip| Op::Put(AddressSpec { valid: None, preferred: None, ..spec(index, vip) }));
+        let permanent = vips
+            .iter()
+            .map(|vip| KernelChange::Put(AddressSpec { valid: None, preferred: None, ..spec(index, vip) }));
         apply_all(&mut applier, permanent.collect());
         apply_all(&mut applier, refresh(300));
         apply_all(&mut applier, vips.iter().map(|vip| remove(index, vip)).collect());
@@ -124,7 +125,8 @@ fn a_refresh_extends_the_lifetime_and_never_removes() {
 fn what_is_not_refreshed_ends_by_itself() {
     isolated(|| async {
         let index = pair("a0", "a1");
-        let short = |vip: &str, valid| Op::Put(AddressSpec { valid: Some(valid), ..spec(index, vip) });
+        let short =
+            |vip: &str, valid| KernelChange::Put(AddressSpec { valid: Some(valid), ..spec(index, vip) });
         let mut applier = applier();
         let mut mirror = Mirror::start().await;
         let vips = ["192.0.2.10/24", "192.0.2.11/24", "2001:db8::10/64", "2001:db8::11/64"];
@@ -163,7 +165,7 @@ fn failures_have_words_and_do_not_stop_the_rest() {
             vec![
                 put(nowhere, "192.0.2.1/24"),
                 put(index, "192.0.2.2/24"),
-                Op::Put(AddressSpec { valid: Some(0), ..spec(index, "192.0.2.3/24") }),
+                KernelChange::Put(AddressSpec { valid: Some(0), ..spec(index, "192.0.2.3/24") }),
                 remove(index, "192.0.2.2/24"),
                 put(index, "192.0.2.4/24"),
             ],
@@ -188,7 +190,7 @@ fn the_prefix_route_can_be_switched() {
         let mut applier = applier();
         for wanted in [true, false, true] {
             let ops = ["192.0.2.10/24", "2001:db8::10/64"]
-                .map(|vip| Op::Put(AddressSpec { no_prefix_route: wanted, ..spec(index, vip) }));
+                .map(|vip| KernelChange::Put(AddressSpec { no_prefix_route: wanted, ..spec(index, vip) }));
             apply_all(&mut applier, ops.to_vec());
             for vip in ["192.0.2.10", "2001:db8::10"] {
                 let shown = address_on("a0", vip).unwrap();
@@ -226,7 +228,7 @@ fn an_expiring_primary_spares_an_operators_address() {
         let index = pair("a0", "a1");
         apply_all(
             &mut applier(),
-            vec![Op::Put(AddressSpec { valid: Some(1), ..spec(index, "192.0.2.1/24") })],
+            vec![KernelChange::Put(AddressSpec { valid: Some(1), ..spec(index, "192.0.2.1/24") })],
         );
         ip("addr add 192.0.2.200/24 dev a0");
         until("our address expired", Duration::from_secs(10), || {

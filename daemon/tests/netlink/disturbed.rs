@@ -1,7 +1,7 @@
 //! Dumps while others change addresses without end: the kernel says that each was disturbed,
 //! and what such a dump leaves out is still there.
 
-use purelbd::netlink::{Applier, MarkMode, Marks, MonitorSettings};
+use purelbd::netlink::{AddressOwnership, KernelApplier, MarkMode, MonitorSettings};
 
 use crate::mirror::Mirror;
 use crate::ns::{Churn, apply_all, index_of, isolated, pair, put, remove};
@@ -19,8 +19,8 @@ fn a_record_outlives_disturbed_dumps() {
     isolated(|| async {
         let index = pair("a0", "a1");
         let run = tempfile::tempdir().unwrap();
-        let marks = Marks::open(&MarkMode::Record, run.path()).unwrap();
-        let mut applier = Applier::open(marks).unwrap();
+        let marks = AddressOwnership::open(&MarkMode::Record, run.path()).unwrap();
+        let mut applier = KernelApplier::open(marks).unwrap();
         apply_all(&mut applier, (0..OURS).map(|n| put(index, &vip(n))).collect());
         let churn = Churn::start("a0");
         let other = index_of("a1");
@@ -32,8 +32,8 @@ fn a_record_outlives_disturbed_dumps() {
         let rounds = churn.stop();
         assert!(rounds > 100, "{rounds} changes are no disturbance");
         // As a restarted daemon would see it.
-        let marks = Marks::open(&MarkMode::Record, run.path()).unwrap();
-        let mut applier = Applier::open(marks).unwrap();
+        let marks = AddressOwnership::open(&MarkMode::Record, run.path()).unwrap();
+        let mut applier = KernelApplier::open(marks).unwrap();
         apply_all(&mut applier, (0..OURS).map(|n| remove(index, &vip(n))).collect());
         let left = crate::ns::addresses_on("a0");
         let ours = left.iter().filter(|a| a["prefixlen"] == 32 && a["family"] == "inet").count();
@@ -41,13 +41,13 @@ fn a_record_outlives_disturbed_dumps() {
     });
 }
 
-/// And a monitor's picture has everything that was there all the time.
+/// And a monitor's state has everything that was there all the time.
 #[test]
 fn a_picture_is_whole_after_disturbed_dumps() {
     isolated(|| async {
         let index = pair("a0", "a1");
         apply_all(&mut crate::ns::applier(), (0..OURS).map(|n| put(index, &vip(n))).collect());
-        let mut mirror = Mirror::start_with(MonitorSettings::default(), 4096, Marks::kernel());
+        let mut mirror = Mirror::start_with(MonitorSettings::default(), 4096, AddressOwnership::kernel());
         mirror.until("the first dump", |m| m.dumps == 1).await;
         let churn = Churn::start("a0");
         for round in 2..8 {

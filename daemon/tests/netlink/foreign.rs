@@ -1,6 +1,6 @@
 //! R4: an operator's address is never changed and never removed.
 
-use purelb_core::io::{AddressSpec, Op};
+use purelb_core::messages::{AddressSpec, KernelChange};
 use serde_json::Value;
 
 use crate::ns::{addresses_on, applier, apply, apply_all, ip, isolated, pair, put, remove, spec};
@@ -82,7 +82,7 @@ fn ipv6_of_ours_with_another_length_has_to_go_first() {
         assert!(refused[0].as_ref().unwrap_err().contains("has it as /64"), "{refused:?}");
         apply_all(&mut applier, vec![remove(index, "2001:db8::1/64"), put(index, "2001:db8::1/128")]);
         // IPv4 can have both.
-        let other = Op::Put(AddressSpec { ..spec(index, "192.0.2.1/32") });
+        let other = KernelChange::Put(AddressSpec { ..spec(index, "192.0.2.1/32") });
         apply_all(&mut applier, vec![put(index, "192.0.2.1/24"), other]);
     });
 }

@@ -1,18 +1,18 @@
 //! The dummy interface: made, adopted, removed only if we made it.
 
-use purelb_core::io::{AddressSpec, Op};
+use purelb_core::messages::{AddressSpec, KernelChange};
 
 use crate::ns::{
     DEADLINE, address_on, addresses_on, applier, apply_all, index_of, ip, ip_json, ip_succeeds, isolated,
     name, pair, spec, until,
 };
 
-fn ensure(interface: &str) -> Op {
-    Op::EnsureDummy { name: name(interface) }
+fn ensure(interface: &str) -> KernelChange {
+    KernelChange::EnsureDummy { name: name(interface) }
 }
 
-fn discard(interface: &str) -> Op {
-    Op::RemoveDummy { name: name(interface) }
+fn discard(interface: &str) -> KernelChange {
+    KernelChange::RemoveDummy { name: name(interface) }
 }
 
 fn exists(interface: &str) -> bool {
@@ -36,7 +36,7 @@ fn made_where_there_is_none_and_quiet() {
         // Addresses of remote pools: for ever, with their route.
         let index = index_of("kube-lb0");
         let remote = |address| {
-            Op::Put(AddressSpec {
+            KernelChange::Put(AddressSpec {
                 valid: None,
                 preferred: None,
                 no_prefix_route: false,

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use purelb_core::io::{AddressSpec, Op};
-use purelbd::netlink::{Applier, MarkMode, Marks, MonitorSettings};
+use purelb_core::messages::{AddressSpec, KernelChange};
+use purelbd::netlink::{AddressOwnership, KernelApplier, MarkMode, MonitorSettings};
 
 use crate::mirror::Mirror;
 use crate::ns::{DEADLINE, addresses_on, apply, apply_all, ip, isolated, pair, put, remove, spec, until};
 
-fn record(directory: &tempfile::TempDir) -> Marks {
-    let marks = Marks::open(&MarkMode::Record, directory.path()).unwrap();
+fn record(directory: &tempfile::TempDir) -> AddressOwnership {
+    let marks = AddressOwnership::open(&MarkMode::Record, directory.path()).unwrap();
     assert!(marks.uses_record());
     marks
 }
 
-async fn ours(marks: &Marks) -> Vec<String> {
+async fn ours(marks: &AddressOwnership) -> Vec<String> {
     let mut mirror = Mirror::start_with(MonitorSettings::default(), 64, marks.clone());
     mirror.until("a dump", |m| m.dumps == 1).await;
     mirror.addresses.values().filter(|a| a.ours).map(|a| a.net.to_string()).collect()
@@ -29,10 +29,10 @@ fn the_kernel_is_found_to_mark_or_not() {
         let release = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
         let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
         let version = (numbers.next().unwrap(), numbers.next().unwrap());
-        let by_probe = Marks::open(&MarkMode::Detect, directory.path()).unwrap();
+        let by_probe = AddressOwnership::open(&MarkMode::Detect, directory.path()).unwrap();
         assert_eq!(by_probe.uses_record(), version < (5, 18), "{release}");
         ip("link set lo up");
-        let by_looking = Marks::open(&MarkMode::Detect, directory.path()).unwrap();
+        let by_looking = AddressOwnership::open(&MarkMode::Detect, directory.path()).unwrap();
         assert_eq!(by_looking.uses_record(), version < (5, 18), "{release}");
     });
 }
@@ -45,13 +45,13 @@ fn a_record_knows_ours_also_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let marks = record(&directory);
         let mut mirror = Mirror::start_with(MonitorSettings::default(), 64, marks.clone());
-        let mut applier = Applier::open(marks).unwrap();
+        let mut applier = KernelApplier::open(marks).unwrap();
         apply_all(&mut applier, vec![put(index, "192.0.2.1/24"), put(index, "2001:db8::1/64")]);
         mirror.until("both ours", |m| m.addresses.values().filter(|a| a.ours).count() == 2).await;
 
         let restarted = record(&directory);
         assert_eq!(ours(&restarted).await, ["192.0.2.1/24", "2001:db8::1/64"]);
-        let mut applier = Applier::open(restarted.clone()).unwrap();
+        let mut applier = KernelApplier::open(restarted.clone()).unwrap();
         let refused =
             apply(&mut applier, vec![remove(index, "192.0.2.200/24"), put(index, "192.0.2.200/24")]);
         assert!(refused.iter().all(Result::is_err), "{refused:?}");
@@ -69,10 +69,10 @@ fn an_operators_address_in_place_of_ours_is_not_taken_for_it() {
         let index = pair("a0", "a1");
         let directory = tempfile::tempdir().unwrap();
         let marks = record(&directory);
-        let mut applier = Applier::open(marks.clone()).unwrap();
+        let mut applier = KernelApplier::open(marks.clone()).unwrap();
         apply_all(
             &mut applier,
-            vec![Op::Put(AddressSpec { no_prefix_route: false, ..spec(index, "192.0.2.1/24") })],
+            vec![KernelChange::Put(AddressSpec { no_prefix_route: false, ..spec(index, "192.0.2.1/24") })],
         );
         // Creation times are in hundredths of a second: theirs must come later.
         let put_at = std::time::Instant::now();
@@ -96,7 +96,7 @@ fn what_cannot_be_recorded_is_not_added() {
         let index = pair("a0", "a1");
         let directory = tempfile::tempdir().unwrap();
         let marks = record(&directory);
-        let mut applier = Applier::open(marks).unwrap();
+        let mut applier = KernelApplier::open(marks).unwrap();
         let path = directory.path().to_owned();
         directory.close().unwrap();
         let refused = apply(&mut applier, vec![put(index, "192.0.2.1/24")]);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use purelb_core::facts::{AddrFacts, DefaultRoute, LinkFacts};
 use purelb_core::ids::IfIndex;
-use purelb_core::io::{Input, Update};
-use purelbd::netlink::{Marks, Monitor, MonitorHandle, MonitorSettings};
+use purelb_core::messages::{FactsUpdate, Input};
+use purelbd::netlink::{AddressOwnership, KernelMonitor, MonitorHandle, MonitorSettings};
 use tokio::sync::mpsc;
 
 use crate::ns::DEADLINE;
@@ -26,14 +26,14 @@ pub(crate) struct Mirror {
 impl Mirror {
     /// Starts a monitor and waits for its first dump.
     pub(crate) async fn start() -> Self {
-        let mut mirror = Self::start_with(MonitorSettings::default(), 1024, Marks::kernel());
+        let mut mirror = Self::start_with(MonitorSettings::default(), 1024, AddressOwnership::kernel());
         mirror.until("the first dump", |m| m.dumps == 1).await;
         mirror
     }
 
-    pub(crate) fn start_with(settings: MonitorSettings, queue: usize, marks: Marks) -> Self {
+    pub(crate) fn start_with(settings: MonitorSettings, queue: usize, marks: AddressOwnership) -> Self {
         let (sender, inputs) = mpsc::channel(queue);
-        let monitor = Monitor::open(&settings, marks, sender).unwrap();
+        let monitor = KernelMonitor::open(&settings, marks, sender).unwrap();
         let handle = monitor.handle();
         tokio::spawn(monitor.run());
         Self {
@@ -78,10 +78,10 @@ impl Mirror {
                     dump.addresses.into_iter().map(|facts| ((facts.index, facts.net), facts)).collect();
                 self.routes = dump.default_routes;
             }
-            Input::Link(Update::Set(link)) => {
+            Input::Link(FactsUpdate::Set(link)) => {
                 self.links.insert(link.index, link);
             }
-            Input::Link(Update::Gone(index)) => {
+            Input::Link(FactsUpdate::Gone(index)) => {
                 self.links.remove(&index);
             }
             Input::AddressSet(facts) => {

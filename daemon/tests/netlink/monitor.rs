@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use purelb_core::facts::LinkFacts;
 use purelb_core::ids::IfIndex;
-use purelbd::netlink::{Marks, MonitorSettings};
+use purelbd::netlink::{AddressOwnership, MonitorSettings};
 
 use crate::mirror::Mirror;
 use crate::ns::{Other, applier, apply_all, index_of, ip, ip_json, isolated, pair, put, remove, spec};
@@ -120,7 +120,7 @@ fn an_overrun_leads_to_a_dump_and_the_right_end() {
     isolated(|| async {
         let index = pair("a0", "a1");
         let settings = MonitorSettings { receive_buffer: 4096 };
-        let mut mirror = Mirror::start_with(settings, 64, Marks::kernel());
+        let mut mirror = Mirror::start_with(settings, 64, AddressOwnership::kernel());
         mirror.until("the first dump", |m| m.dumps >= 1).await;
         // All of this happens without the monitor getting to run.
         let mut applier = applier();
@@ -145,7 +145,7 @@ fn an_overrun_leads_to_a_dump_and_the_right_end() {
 fn a_full_queue_ends_in_one_dump() {
     isolated(|| async {
         let index = pair("a0", "a1");
-        let mut mirror = Mirror::start_with(MonitorSettings::default(), 4, Marks::kernel());
+        let mut mirror = Mirror::start_with(MonitorSettings::default(), 4, AddressOwnership::kernel());
         mirror.until("the first dump", |m| m.dumps == 1).await;
         apply_all(&mut applier(), (0..200).map(|n| put(index, &format!("10.0.0.{n}/32"))).collect());
         // Let the monitor run into the full queue before anything is taken from it.
@@ -178,8 +178,8 @@ fn refreshing_lifetimes_says_nothing_to_the_engine() {
         let puts = |valid| {
             let specs = vips
                 .iter()
-                .map(|vip| purelb_core::io::AddressSpec { valid: Some(valid), ..spec(index, vip) });
-            specs.map(purelb_core::io::Op::Put).collect::<Vec<_>>()
+                .map(|vip| purelb_core::messages::AddressSpec { valid: Some(valid), ..spec(index, vip) });
+            specs.map(purelb_core::messages::KernelChange::Put).collect::<Vec<_>>()
         };
         let mut applier = applier();
         apply_all(&mut applier, puts(300));
@@ -202,13 +202,17 @@ fn what_happens_before_the_monitor_runs_is_in_its_first_dump() {
     isolated(|| async {
         pair("a0", "a1");
         let (sender, mut inputs) = tokio::sync::mpsc::channel(16);
-        let monitor =
-            purelbd::netlink::Monitor::open(&MonitorSettings::default(), Marks::kernel(), sender).unwrap();
+        let monitor = purelbd::netlink::KernelMonitor::open(
+            &MonitorSettings::default(),
+            AddressOwnership::kernel(),
+            sender,
+        )
+        .unwrap();
         ip("addr add 192.0.2.1/24 dev a0");
         ip("addr add 192.0.2.2/24 dev a0");
         ip("addr del 192.0.2.2/24 dev a0");
         tokio::spawn(monitor.run());
-        let Some(purelb_core::io::Input::Kernel(dump)) = inputs.recv().await else {
+        let Some(purelb_core::messages::Input::Kernel(dump)) = inputs.recv().await else {
             panic!("the first input is a dump");
         };
         let v4: BTreeSet<_> = dump

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
 use purelb_core::ids::{IfIndex, IfName};
-use purelb_core::io::{AddressSpec, Input, Op};
-use purelbd::netlink::{Applier, Marks};
+use purelb_core::messages::{AddressSpec, Input, KernelChange};
+use purelbd::netlink::{AddressOwnership, KernelApplier};
 use serde_json::Value;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -151,21 +151,21 @@ pub(crate) fn spec(index: IfIndex, address: &str) -> AddressSpec {
     }
 }
 
-pub(crate) fn put(index: IfIndex, address: &str) -> Op {
-    Op::Put(spec(index, address))
+pub(crate) fn put(index: IfIndex, address: &str) -> KernelChange {
+    KernelChange::Put(spec(index, address))
 }
 
-pub(crate) fn remove(index: IfIndex, address: &str) -> Op {
-    Op::Remove { index, net: net(address) }
+pub(crate) fn remove(index: IfIndex, address: &str) -> KernelChange {
+    KernelChange::Remove { index, net: net(address) }
 }
 
-pub(crate) fn applier() -> Applier {
-    Applier::open(Marks::kernel()).unwrap()
+pub(crate) fn applier() -> KernelApplier {
+    KernelApplier::open(AddressOwnership::kernel()).unwrap()
 }
 
 /// Carries out operations and returns their results in order.
-pub(crate) fn apply(applier: &mut Applier, ops: Vec<Op>) -> Vec<Result<(), String>> {
-    let batch: Vec<(u64, Op)> = (100..).zip(ops).collect();
+pub(crate) fn apply(applier: &mut KernelApplier, ops: Vec<KernelChange>) -> Vec<Result<(), String>> {
+    let batch: Vec<(u64, KernelChange)> = (100..).zip(ops).collect();
     let ids: Vec<u64> = batch.iter().map(|(id, _)| *id).collect();
     let answers = applier.apply(batch);
     let (answered, results): (Vec<u64>, Vec<_>) = answers
@@ -180,7 +180,7 @@ pub(crate) fn apply(applier: &mut Applier, ops: Vec<Op>) -> Vec<Result<(), Strin
 }
 
 /// Carries out operations that must all succeed.
-pub(crate) fn apply_all(applier: &mut Applier, ops: Vec<Op>) {
+pub(crate) fn apply_all(applier: &mut KernelApplier, ops: Vec<KernelChange>) {
     for result in apply(applier, ops.clone()) {
         result.unwrap_or_else(|error| panic!("{error}; among {ops:?}"));
     }

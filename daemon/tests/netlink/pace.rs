@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use purelb_core::ids::IfIndex;
-use purelb_core::io::{Input, Op};
+use purelb_core::messages::{Input, KernelChange};
 use purelbd::netlink::ApplierHandle;
 use tokio::sync::mpsc;
 
@@ -20,7 +20,7 @@ fn six(n: usize) -> String {
     format!("2001:db8::{n:x}/64")
 }
 
-fn timed(what: &str, ops: Vec<Op>) {
+fn timed(what: &str, ops: Vec<KernelChange>) {
     let mut applier = applier();
     let count = ops.len();
     let started = Instant::now();
@@ -28,7 +28,11 @@ fn timed(what: &str, ops: Vec<Op>) {
     println!("{what} {count} addresses: {:?}", started.elapsed());
 }
 
-fn all(index: IfIndex, address: fn(usize) -> String, op: fn(IfIndex, &str) -> Op) -> Vec<Op> {
+fn all(
+    index: IfIndex,
+    address: fn(usize) -> String,
+    op: fn(IfIndex, &str) -> KernelChange,
+) -> Vec<KernelChange> {
     (0..COUNT).map(|n| op(index, &address(n))).collect()
 }
 
@@ -55,7 +59,7 @@ fn the_thread_answers_every_operation_in_order() {
         let (sender, mut inputs) = mpsc::channel(16);
         let handle = ApplierHandle::spawn(applier(), sender).unwrap();
         let ops = all(index, four, put).into_iter().take(300);
-        let numbered: Vec<(u64, Op)> = (0..).zip(ops).collect();
+        let numbered: Vec<(u64, KernelChange)> = (0..).zip(ops).collect();
         let started = Instant::now();
         for batch in numbered.chunks(10) {
             handle.submit(batch.to_vec()).expect("room for 64 batches");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use etherparse::{ArpOperation, NetSlice, SlicedPacket, TransportSlice};
 use purelb_core::ids::{IfIndex, Vip};
-use purelb_core::io::Input;
-use purelbd::packets::Announcer;
+use purelb_core::messages::Input;
+use purelbd::announce::PacketSender;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::mirror::Mirror;
@@ -54,7 +54,7 @@ fn frames_arrive_as_an_independent_parser_reads_them() {
         other.cable("a0", "b0");
         let mirror = Mirror::start().await;
         let index = index_of("a0");
-        let announcer = Announcer::open(mirror.monitor.links()).unwrap();
+        let announcer = PacketSender::open(mirror.monitor.links()).unwrap();
         let mut seen = other.run(capture);
 
         let sent = announcer.carry_out(7, vip("192.0.2.10"), index);
@@ -117,7 +117,7 @@ fn a_client_with_a_stale_cache_learns_the_new_place() {
         client.ip("addr add 192.0.2.100/24 dev b0");
         client.ip("-6 addr add 2001:db8::100/64 dev b0 nodad");
         let mirror = Mirror::start().await;
-        let announcer = Announcer::open(mirror.monitor.links()).unwrap();
+        let announcer = PacketSender::open(mirror.monitor.links()).unwrap();
         let index = index_of("a0");
         for address in ["192.0.2.10", "2001:db8::10"] {
             // As after the old owner answered a moment ago, and as long ago.
@@ -146,7 +146,7 @@ fn where_nothing_can_be_announced_says_why() {
         ip("tuntap add dev tun0 mode tun");
         ip("link set tun0 up");
         let mirror = Mirror::start().await;
-        let announcer = Announcer::open(mirror.monitor.links()).unwrap();
+        let announcer = PacketSender::open(mirror.monitor.links()).unwrap();
         let refused = |index| announcer.announce(vip("192.0.2.10"), index).unwrap_err().to_string();
         assert!(refused(index_of("lo")).contains("no Ethernet address"));
         assert!(refused(index_of("tun0")).contains("no Ethernet address"));

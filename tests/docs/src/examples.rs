@@ -3,8 +3,8 @@
 
 use anyhow::Result;
 use purelb_api::names;
-use purelbctl::saved::{self, Saved};
-use purelbctl::validate;
+use purelbctl::commands::validate;
+use purelbctl::offline::saved_objects::{self, SavedObjects};
 use purelbd::config::{self, Sources};
 use serde_json::Value;
 
@@ -27,19 +27,19 @@ pub fn check(page: &Page) -> Result<Vec<String>> {
 
 /// Kubernetes objects: ours pass `purelbctl validate`, Services name what we know.
 pub fn objects(text: &str) -> Result<Vec<String>> {
-    let documents = match saved::documents("the example", text) {
+    let documents = match saved_objects::parse_documents("the example", text) {
         Ok(documents) => documents,
         Err(failure) => return Ok(vec![failure.to_string()]),
     };
     let mut wrong = Vec::new();
-    let mut saved = Saved::default();
+    let mut saved = SavedObjects::default();
     for document in documents {
         if document["kind"] == "Service" {
             wrong.extend(service(&document)?);
         }
-        saved.take("the example", document);
+        saved.add("the example", document);
     }
-    let found = validate::check(&mut saved);
+    let found = validate::check_all(&mut saved);
     wrong.extend(found.iter().map(|f| format!("{}: {}: {}", f.object, f.field, f.message)));
     Ok(wrong)
 }

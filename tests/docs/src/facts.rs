@@ -15,7 +15,7 @@ const OTHERS: [&str; 5] = [
     purelb_api::names::DEFAULT_CLASS,
     // The class that a migration side by side uses.
     "purelb.io/purelb-v2",
-    purelb_allocator::read::ALLOCATED,
+    purelb_allocator::kube::service_request::ALLOCATED,
 ];
 
 fn found(pattern: &str, text: &str) -> BTreeSet<String> {
@@ -25,7 +25,7 @@ fn found(pattern: &str, text: &str) -> BTreeSet<String> {
 
 /// Annotations on Services and Leases.
 pub fn annotations() -> Result<BTreeSet<String>> {
-    let sources = [read("api/src/names.rs")?, read("allocator/src/steward.rs")?].concat();
+    let sources = [read("api/src/names.rs")?, read("allocator/src/daemons/drain_cordoned.rs")?].concat();
     let mut all = found(r#""(purelb\.io/[A-Za-z0-9-]+)""#, &sources);
     // The class has the same form.
     all.remove(purelb_api::names::DEFAULT_CLASS);
@@ -34,9 +34,15 @@ pub fn annotations() -> Result<BTreeSet<String>> {
 
 /// Reasons of events, of both programs.
 pub fn events() -> Result<BTreeSet<String>> {
-    let mut all = found(r#"=> \("(\w+)", "(?:Normal|Warning)"\)"#, &read("daemon/src/kube/events.rs")?);
+    let mut all =
+        found(r#"=> \("(\w+)", "(?:Normal|Warning)"\)"#, &read("daemon/src/kube/write/event_writer.rs")?);
     all.extend(found(r#"Self::\w+ => "([A-Z]\w+)""#, &read("core/src/allocation/decision.rs")?));
-    let allocator = [read("allocator/src/groups.rs")?, read("allocator/src/reign/act.rs")?].concat();
+    let allocator = [
+        read("allocator/src/service_groups/mod.rs")?,
+        read("allocator/src/service_groups/status.rs")?,
+        read("allocator/src/controller/results.rs")?,
+    ]
+    .concat();
     all.extend(found(r#"(?:group_event\(&object,|tell\(&service,) "(\w+)""#, &allocator));
     all.extend(found(r#"event_reason = if holds \{ "(\w+)" \}"#, &allocator));
     all.extend(found(r#"event_reason = if holds \{ "\w+" \} else \{ "(\w+)" \}"#, &allocator));

@@ -30,7 +30,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
 use purelb_api::{names, slots};
 use purelb_core::election::score;
-use purelb_core::facts::Slot;
+use purelb_core::facts::AnnouncingSlot;
 use purelb_core::{Family, IfName, NodeName, Vip};
 use purelb_kit::controlplane::{ServiceAccount, manifests};
 use purelb_kit::lab::{AddressFlags, NewAddress, Node};
@@ -181,8 +181,8 @@ impl Agent {
     async fn say(&self, service: &Service) -> Result<()> {
         let ips = ingress(service);
         let held = ips.iter().filter(|ip| self.held.contains(ip)).map(|ip| Vip::new(*ip));
-        let slot = Slot { node: NodeName::new(&self.name)?, interface: IfName::new(&self.dev)? };
-        let ours: BTreeMap<Vip, Slot> = held.map(|vip| (vip, slot.clone())).collect();
+        let slot = AnnouncingSlot { node: NodeName::new(&self.name)?, interface: IfName::new(&self.dev)? };
+        let ours: BTreeMap<Vip, AnnouncingSlot> = held.map(|vip| (vip, slot.clone())).collect();
         let mut annotations = serde_json::Map::new();
         for family in [Family::V4, Family::V6] {
             let key = names::announcing(family);

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use purelb_api::lease;
-use purelb_core::io::LeaseContent;
+use purelb_core::messages::LeaseContent;
 use purelb_core::{InstanceId, NodeName};
 use purelb_kit::controlplane::{ControlPlane, ServiceAccount, ask, fixtures};
 use purelb_kit::wait::eventually;

@@ -7,7 +7,7 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams}
 use kube::core::GroupVersionKind;
 use kube::{Client, CustomResourceExt, Resource};
 use purelb_api::{LBNodeAgent, ServiceGroup, agent, group};
-use purelb_core::pools::Rules;
+use purelb_core::pools::RangeRules;
 use purelb_kit::controlplane::{ControlPlane, manifests};
 use serde_json::{Value, json};
 
@@ -184,7 +184,7 @@ type Reading = fn(Value) -> Option<String>;
 
 fn read_group(object: Value) -> Option<String> {
     match serde_json::from_value::<ServiceGroup>(object) {
-        Ok(object) => group::parse(&object, &Rules::default()).err().map(|p| p.field),
+        Ok(object) => group::parse(&object, &RangeRules::default()).err().map(|p| p.field),
         Err(e) => Some(e.to_string()),
     }
 }

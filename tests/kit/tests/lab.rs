@@ -12,7 +12,7 @@ use purelb_kit::lab::{
     AddressFlags, Cut, DataPlane, Lab, NeighbourState, NewAddress, Node, Prober, Probing, VipReport,
 };
 use purelb_kit::wait::eventually;
-use purelb_wire::{Kind, MacAddr};
+use purelb_wire::{ClaimKind, MacAddr};
 
 const WITHIN: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_secs(1);
@@ -93,8 +93,8 @@ async fn move_by_hand(vip: IpNet, probing: Probing) -> Result<()> {
     let announced: Vec<_> =
         wire.announcements(vip).iter().map(|c| (c.host.clone().unwrap(), c.kind)).collect();
     let expected = match vip {
-        IpAddr::V4(_) => vec![Kind::GarpRequest, Kind::GarpReply],
-        IpAddr::V6(_) => vec![Kind::UnsolicitedAdvertisement { overrides: true }],
+        IpAddr::V4(_) => vec![ClaimKind::GarpRequest, ClaimKind::GarpReply],
+        IpAddr::V6(_) => vec![ClaimKind::UnsolicitedAdvertisement { overrides: true }],
     };
     assert_eq!(announced, expected.iter().map(|kind| ("b".to_owned(), *kind)).collect::<Vec<_>>());
     let owners: Vec<_> = wire.owners(vip).into_iter().map(|holding| holding.mac).collect();

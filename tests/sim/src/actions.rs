@@ -2,10 +2,10 @@
 //! Which of them act, and how often, is the profile's choice.
 
 use ipnet::IpNet;
-use purelb_core::io::{Shutdown, Source};
+use purelb_core::messages::{ShutdownMode, Source};
 use purelb_core::{IfIndex, ObjectKey};
 
-use crate::queue::{Ev, MS, SEC, T};
+use crate::queue::{MS, SEC, SimEvent, T};
 use crate::setup::Profile;
 use crate::world::{Phase, World};
 
@@ -13,16 +13,16 @@ use crate::world::{Phase, World};
 pub struct Action {
     /// Void once a new epoch began: everything was healed in between.
     pub epoch: u64,
-    pub what: What,
+    pub what: ActionKind,
 }
 
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum ActionKind {
     /// Choose something to do, and plan the next choice.
     Choose,
     Crash(usize),
     Start(usize),
-    Stop(usize, Shutdown),
+    Stop(usize, ShutdownMode),
     Drain(usize),
     Undrain(usize),
     PowerOff(usize),
@@ -143,9 +143,9 @@ const MACHINES: [&str; 6] = ["crash", "power-loss", "vouch", "crash-quick", "fre
 const IDLE_WATCH: T = 150 * SEC;
 
 impl World {
-    pub fn plan(&mut self, after: T, what: What) {
+    pub fn plan(&mut self, after: T, what: ActionKind) {
         let action = Action { epoch: self.epoch, what };
-        self.queue.push(self.now + after, Ev::Act(Box::new(action)));
+        self.queue.push(self.now + after, SimEvent::Act(Box::new(action)));
     }
 
     fn menu(&mut self) -> &'static str {
@@ -178,7 +178,7 @@ impl World {
         if action.epoch != self.epoch {
             return;
         }
-        if !matches!(action.what, What::Choose) {
+        if !matches!(action.what, ActionKind::Choose) {
             self.perform(action.what);
             return;
         }
@@ -193,7 +193,7 @@ impl World {
         let pace = self.setup.pace;
         let after = self.rng.range(pace / 4, pace * 7 / 4);
         if self.now + after < until {
-            self.plan(after, What::Choose);
+            self.plan(after, ActionKind::Choose);
         }
     }
 
@@ -218,15 +218,15 @@ impl World {
         }
     }
 
-    fn choose(&mut self, word: &str) -> Option<What> {
+    fn choose(&mut self, word: &str) -> Option<ActionKind> {
         let running = |n: &crate::node::Node| n.process.as_ref().is_some_and(|p| p.stopping.is_none());
         let wait = self.some_while();
         Some(match word {
-            "drain" => What::Drain(self.some_node(running)?),
-            "undrain" => What::Undrain(self.some_node(|n| n.drain.is_some())?),
-            "stop" => What::Stop(self.some_node(running)?, Shutdown::Graceful),
-            "upgrade" => What::Stop(self.some_node(running)?, Shutdown::Leave),
-            "crash" => What::Crash(self.some_node(running)?),
+            "drain" => ActionKind::Drain(self.some_node(running)?),
+            "undrain" => ActionKind::Undrain(self.some_node(|n| n.drain.is_some())?),
+            "stop" => ActionKind::Stop(self.some_node(running)?, ShutdownMode::Graceful),
+            "upgrade" => ActionKind::Stop(self.some_node(running)?, ShutdownMode::Leave),
+            "crash" => ActionKind::Crash(self.some_node(running)?),
             "crash-quick" => {
                 let node = self.some_node(running)?;
                 self.crash_quick(node);
@@ -234,62 +234,62 @@ impl World {
             }
             "reboot" => {
                 let node = self.some_node(running)?;
-                self.shut_down(node, Shutdown::Graceful);
-                self.plan(9 * SEC, What::PowerOff(node));
+                self.shut_down(node, ShutdownMode::Graceful);
+                self.plan(9 * SEC, ActionKind::PowerOff(node));
                 return None;
             }
-            "power-loss" => What::PowerOff(self.some_node(|n| n.powered && n.joined && !n.legacy)?),
-            "join" => What::Join(self.some_node(|n| !n.joined)?),
-            "resync" => What::Resync(self.some_node(running)?),
-            "deaf" => What::Deaf(self.some_node(running)?, wait),
+            "power-loss" => ActionKind::PowerOff(self.some_node(|n| n.powered && n.joined && !n.legacy)?),
+            "join" => ActionKind::Join(self.some_node(|n| !n.joined)?),
+            "resync" => ActionKind::Resync(self.some_node(running)?),
+            "deaf" => ActionKind::Deaf(self.some_node(running)?, wait),
             // One kind, for minutes: until the watch's own idle limit ends it.
             "deaf-kind" => {
                 let source = *self.rng.pick(&crate::node::WATCHED[..5])?;
                 let wait = self.rng.range(20 * SEC, IDLE_WATCH);
-                What::Stall(self.some_node(running)?, source, wait)
+                ActionKind::Stall(self.some_node(running)?, source, wait)
             }
-            "lease-edited" => What::LeaseEdited(self.some_node(running)?),
-            "stall-step" => What::StallStep(self.some_node(running)?, wait),
+            "lease-edited" => ActionKind::LeaseEdited(self.some_node(running)?),
+            "stall-step" => ActionKind::StallStep(self.some_node(running)?, wait),
             "freeze" => {
                 let clock_runs = self.rng.percent(50);
-                What::Freeze(self.some_node(|n| n.powered && n.joined && !n.legacy)?, wait, clock_runs)
+                ActionKind::Freeze(self.some_node(|n| n.powered && n.joined && !n.legacy)?, wait, clock_runs)
             }
-            "busy" => What::Busy(self.some_node(running)?, wait.min(8 * SEC)),
+            "busy" => ActionKind::Busy(self.some_node(running)?, wait.min(8 * SEC)),
             "refuse-for-good" => {
                 let v = self.rng.below(self.truth.vips.len() as u64) as usize;
-                What::Refuse(self.some_node(running)?, Some(v), 600 * SEC)
+                ActionKind::Refuse(self.some_node(running)?, Some(v), 600 * SEC)
             }
             "start-slow" => {
                 let node = self.some_node(running)?;
                 self.nodes[node].slow_start = true;
-                What::Crash(node)
+                ActionKind::Crash(node)
             }
-            "cut" => What::Cut(self.some_node(running)?, wait),
+            "cut" => ActionKind::Cut(self.some_node(running)?, wait),
             "stall" => {
                 let source = *self.rng.pick(&crate::node::WATCHED)?;
                 let source = if self.rng.percent(60) { Source::Leases } else { source };
-                What::Stall(self.some_node(running)?, source, wait)
+                ActionKind::Stall(self.some_node(running)?, source, wait)
             }
             "break" => {
                 let source = *self.rng.pick(&crate::node::WATCHED)?;
-                What::Break(self.some_node(running)?, source)
+                ActionKind::Break(self.some_node(running)?, source)
             }
-            "outage" => What::Outage(wait),
-            "slow" => What::Slow(self.rng.range(100 * MS, 3 * SEC), wait * 2),
-            "errors" => What::Errors(self.rng.range(50, 700), wait * 2),
-            "lease-deleted" => What::LeaseDeleted(self.some_node(running)?),
-            "lease-taken" => What::LeaseTaken(self.some_node(running)?),
-            "node-deleted" => What::NodeDeleted(self.some_node(|n| n.joined && !n.legacy)?),
-            "pause" => What::Pause(self.some_node(running)?, wait),
+            "outage" => ActionKind::Outage(wait),
+            "slow" => ActionKind::Slow(self.rng.range(100 * MS, 3 * SEC), wait * 2),
+            "errors" => ActionKind::Errors(self.rng.range(50, 700), wait * 2),
+            "lease-deleted" => ActionKind::LeaseDeleted(self.some_node(running)?),
+            "lease-taken" => ActionKind::LeaseTaken(self.some_node(running)?),
+            "node-deleted" => ActionKind::NodeDeleted(self.some_node(|n| n.joined && !n.legacy)?),
+            "pause" => ActionKind::Pause(self.some_node(running)?, wait),
             "carrier" | "link-down" | "flap" => {
                 let node = self.some_node(|n| n.powered && !n.legacy && n.flap.is_none())?;
                 let (index, _) = self.some_port(node)?;
                 match word {
-                    "carrier" => What::Carrier(node, index, wait),
-                    "link-down" => What::LinkDown(node, index, wait),
+                    "carrier" => ActionKind::Carrier(node, index, wait),
+                    "link-down" => ActionKind::LinkDown(node, index, wait),
                     _ => {
                         let times = self.rng.range(4, 12) as u32;
-                        What::Flap(node, index, times)
+                        ActionKind::Flap(node, index, times)
                     }
                 }
             }
@@ -301,24 +301,24 @@ impl World {
             "stranger" => self.stranger()?,
             "take-by-hand" => {
                 let v = self.rng.below(self.truth.vips.len() as u64) as usize;
-                What::TakeByHand(*self.truth.vips[v].holders().first()?, v)
+                ActionKind::TakeByHand(*self.truth.vips[v].holders().first()?, v)
             }
-            "overrun" => What::Overrun(self.some_node(running)?, self.rng.range(10 * MS, 2 * SEC)),
+            "overrun" => ActionKind::Overrun(self.some_node(running)?, self.rng.range(10 * MS, 2 * SEC)),
             "refuse" => {
                 let all = self.rng.percent(30);
                 let v = self.rng.below(self.truth.vips.len() as u64) as usize;
-                What::Refuse(self.some_node(running)?, (!all).then_some(v), wait)
+                ActionKind::Refuse(self.some_node(running)?, (!all).then_some(v), wait)
             }
-            "mute" => What::Mute(self.some_node(running)?, wait),
-            "dummy-removed" => What::DummyRemoved(self.some_node(running)?),
-            "clock-jump" => What::ClockJump(self.some_node(|_| true)?),
-            "label" => What::Label(self.some_node(|n| n.joined && !n.legacy)?),
-            "unwell" => What::Unwell(self.some_node(|n| n.joined && !n.legacy)?, wait * 2),
-            "vouch" => What::Vouch(self.some_node(|n| n.joined && !n.powered)?),
-            "service" => What::Service,
-            "endpoints" => What::Endpoints,
-            "agent" => What::Agent,
-            _ => What::Ask,
+            "mute" => ActionKind::Mute(self.some_node(running)?, wait),
+            "dummy-removed" => ActionKind::DummyRemoved(self.some_node(running)?),
+            "clock-jump" => ActionKind::ClockJump(self.some_node(|_| true)?),
+            "label" => ActionKind::Label(self.some_node(|n| n.joined && !n.legacy)?),
+            "unwell" => ActionKind::Unwell(self.some_node(|n| n.joined && !n.legacy)?, wait * 2),
+            "vouch" => ActionKind::Vouch(self.some_node(|n| n.joined && !n.powered)?),
+            "service" => ActionKind::Service,
+            "endpoints" => ActionKind::Endpoints,
+            "agent" => ActionKind::Agent,
+            _ => ActionKind::Ask,
         })
     }
 }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use purelb_core::facts::{AgentFacts, EndpointFacts, GroupFacts, LeaseFacts, NodeFacts, ServiceFacts, Slot};
-use purelb_core::io::{Input, Source, Update};
+use purelb_core::facts::{
+    AgentFacts, AnnouncingSlot, EndpointFacts, GroupFacts, LeaseFacts, NodeFacts, ServiceFacts,
+};
+use purelb_core::messages::{FactsUpdate, Input, Source};
 use purelb_core::{IfName, NodeName, ObjectKey, Vip};
 
-use crate::queue::{Channel, Ev, MS, SEC, T};
+use crate::queue::{Channel, MS, SEC, SimEvent, T};
 use crate::world::World;
 
 #[derive(Clone, Debug)]
@@ -87,7 +89,7 @@ impl World {
                 facts.node, facts.announced, facts.subnets, facts.draining
             )
         });
-        self.publish(Source::Leases, &Input::Leases(Update::Set(facts)));
+        self.publish(Source::Leases, &Input::Leases(FactsUpdate::Set(facts)));
         self.plan_run_out(node);
         if changed || !self.truth.live[node] {
             self.refresh_truth();
@@ -105,7 +107,7 @@ impl World {
         edit(&mut object.facts);
         let facts = object.facts.clone();
         self.log(|_| format!("api: somebody edits a Lease: {facts:?}"));
-        self.publish(Source::Leases, &Input::Leases(Update::Set(facts)));
+        self.publish(Source::Leases, &Input::Leases(FactsUpdate::Set(facts)));
         self.refresh_truth();
     }
 
@@ -113,7 +115,7 @@ impl World {
         let name = self.nodes[node].name.clone();
         if self.api.leases.remove(&name).is_some() {
             self.log(|_| format!("api: Lease {name} deleted"));
-            self.publish(Source::Leases, &Input::Leases(Update::Gone(name)));
+            self.publish(Source::Leases, &Input::Leases(FactsUpdate::Gone(name)));
             self.refresh_truth();
         }
     }
@@ -121,7 +123,7 @@ impl World {
     pub fn send_delete(&mut self, node: usize) {
         let delay = self.latency();
         let life = self.nodes[node].life;
-        self.queue.push(self.now + delay, Ev::DeleteArrives { node, life });
+        self.queue.push(self.now + delay, SimEvent::DeleteArrives { node, life });
     }
 
     pub fn delete_arrives(&mut self, node: usize, life: u32) {
@@ -152,7 +154,7 @@ impl World {
     pub fn send_slot(&mut self, node: usize, service: ObjectKey, vip: Vip, interface: IfName) {
         let delay = self.latency();
         let life = self.nodes[node].life;
-        let ev = Ev::SlotArrives { node, life, service, vip, interface };
+        let ev = SimEvent::SlotArrives { node, life, service, vip, interface };
         self.queue.push(self.now + delay, ev);
     }
 
@@ -160,19 +162,19 @@ impl World {
         if !self.reachable(node) || self.rng.permille(self.api.errors) {
             // The writer tries again as long as its process lives.
             if self.nodes[node].life == life && self.nodes[node].runs() {
-                let ev = Ev::SlotArrives { node, life, service, vip, interface };
+                let ev = SimEvent::SlotArrives { node, life, service, vip, interface };
                 let after = self.rng.range(500 * MS, 1500 * MS);
                 self.queue.push(self.now + after, ev);
             }
             return;
         }
-        let slot = Slot { node: self.nodes[node].name.clone(), interface };
+        let slot = AnnouncingSlot { node: self.nodes[node].name.clone(), interface };
         let Some(object) = self.api.services.get_mut(&service) else {
             return;
         };
         if object.vips.contains(&vip) && object.slots.get(&vip) != Some(&slot) {
             object.slots.insert(vip, slot);
-            let input = Input::Services(Update::Set(object.clone()));
+            let input = Input::Services(FactsUpdate::Set(object.clone()));
             self.publish(Source::Services, &input);
         }
     }
@@ -192,7 +194,7 @@ impl World {
         watch.connected = false;
         watch.stalled = false;
         watch.backlog.clear();
-        let ev = Ev::ListArrives { node, life, source, generation: watch.generation };
+        let ev = SimEvent::ListArrives { node, life, source, generation: watch.generation };
         let at = self.now + after + self.latency();
         self.queue.push(at, ev);
     }
@@ -211,7 +213,7 @@ impl World {
         }
         if !reachable {
             let after = self.rng.range(200 * MS, 1000 * MS);
-            let ev = Ev::ListArrives { node, life, source, generation };
+            let ev = SimEvent::ListArrives { node, life, source, generation };
             self.queue.push(self.now + after, ev);
             return;
         }
@@ -222,8 +224,8 @@ impl World {
     }
 
     fn listing(&self, source: Source) -> Input {
-        fn all<K, V: Clone, N>(of: &BTreeMap<K, V>) -> Update<V, N> {
-            Update::All(of.values().cloned().collect())
+        fn all<K, V: Clone, N>(of: &BTreeMap<K, V>) -> FactsUpdate<V, N> {
+            FactsUpdate::All(of.values().cloned().collect())
         }
         match source {
             Source::Services => Input::Services(all(&self.api.services)),
@@ -232,7 +234,7 @@ impl World {
             Source::EndpointSlices => Input::Endpoints(all(&self.api.endpoints)),
             Source::Nodes => Input::Nodes(all(&self.api.nodes)),
             Source::Leases => {
-                Input::Leases(Update::All(self.api.leases.values().map(|l| l.facts.clone()).collect()))
+                Input::Leases(FactsUpdate::All(self.api.leases.values().map(|l| l.facts.clone()).collect()))
             }
             Source::Kernel => Input::Tick,
         }

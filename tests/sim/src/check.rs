@@ -2,13 +2,13 @@
 //! went wrong; the figures behind it are in the simulator's document.
 
 use ipnet::IpNet;
-use purelb_core::io::{Op, Shutdown, Source};
+use purelb_core::messages::{KernelChange, ShutdownMode, Source};
 use purelb_core::{IfIndex, Vip};
 
 use crate::hardware::MONITOR_LAG;
 use crate::ledger::Rule;
 use crate::node::Flap;
-use crate::queue::{Ev, MS, SEC, T};
+use crate::queue::{MS, SEC, SimEvent, T};
 use crate::truth::Hold;
 use crate::world::{Phase, World};
 
@@ -26,13 +26,13 @@ impl World {
     }
 
     /// R5 and the shape of what is asked of the kernel.
-    pub fn check_apply(&mut self, node: usize, op: &Op) {
+    pub fn check_apply(&mut self, node: usize, op: &KernelChange) {
         let name = self.name(node);
         let process = self.nodes[node].process.as_ref().expect("it runs");
         // Told to leave, it takes what carries its mark along.
         if process.listed.len() < Source::ALL.len() && process.stopping.is_none() {
             let refresh = match op {
-                Op::Put(spec) => {
+                KernelChange::Put(spec) => {
                     self.nodes[node].kernel.find(spec.index, spec.net).is_some_and(|a| a.facts.ours)
                 }
                 _ => false,
@@ -43,7 +43,7 @@ impl World {
                 return;
             }
         }
-        let Op::Put(spec) = op else {
+        let KernelChange::Put(spec) = op else {
             return;
         };
         let vip = Vip::new(spec.net.addr());
@@ -107,7 +107,7 @@ impl World {
             self.violate("R11", format!("{name} exits unasked"));
             return;
         };
-        if how == Shutdown::Leave || self.disturbed(node) {
+        if how == ShutdownMode::Leave || self.disturbed(node) {
             return;
         }
         let left: Vec<_> =
@@ -256,7 +256,7 @@ impl World {
             self.truth.pairs.insert(key, self.now);
             self.stats.handoffs += 1;
             let at = self.now + HANDOFF_DEADLINE + HANDOFF_SLACK;
-            let ev = Ev::PairCheck { vip: v, a: key.1, b: key.2, since: self.now };
+            let ev = SimEvent::PairCheck { vip: v, a: key.1, b: key.2, since: self.now };
             self.queue.push(at, ev);
             let lag = self.view_lag(node, other);
             let winner = self.truth.vips[v].was_winner_since(node, self.now.saturating_sub(lag));
@@ -323,7 +323,7 @@ impl World {
             if let Some(why) = why {
                 self.ledger.waived(Rule::Overlap, why);
             }
-            let ev = Ev::PairCheck { vip: v, a, b, since };
+            let ev = SimEvent::PairCheck { vip: v, a, b, since };
             self.queue.push(since + bound, ev);
             return;
         }
@@ -417,7 +417,7 @@ impl World {
     pub fn plan_put_back(&mut self, node: usize, vip: usize) {
         let removed = self.now;
         self.truth.vips[vip].excused_until = removed + PUT_BACK + SEC;
-        let ev = Ev::PutBackCheck { node, vip, removed };
+        let ev = SimEvent::PutBackCheck { node, vip, removed };
         self.queue.push(removed + PUT_BACK, ev);
     }
 

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use purelb_core::facts::{
     AgentConfig, AgentFacts, AutoInterface, ConfigProblem, EndpointFacts, Selector, ServiceFacts,
 };
-use purelb_core::io::{Input, Source, Update};
+use purelb_core::messages::{FactsUpdate, Input, Source};
 use purelb_core::{IfName, ObjectKey, Vip};
 
-use crate::actions::What;
+use crate::actions::ActionKind;
 use crate::queue::{MS, SEC};
 use crate::setup::Layout;
 use crate::world::World;
@@ -50,14 +50,14 @@ impl World {
         self.log(|_| format!("api: Service {service:?}"));
         self.api.services.insert(service.key.clone(), service.clone());
         let (key, vips) = (service.key.clone(), service.vips.clone());
-        self.publish(Source::Services, &Input::Services(Update::Set(service)));
+        self.publish(Source::Services, &Input::Services(FactsUpdate::Set(service)));
         self.objects_changed(Some(&vips));
         // Slices follow their Service.
         if self.now == 0 {
             self.set_endpoints(&key, 0);
         } else {
             let after = self.rng.below(500 * MS);
-            self.plan(after, What::EndpointsOf(key));
+            self.plan(after, ActionKind::EndpointsOf(key));
         }
     }
 
@@ -75,7 +75,7 @@ impl World {
         let facts = EndpointFacts { slice: slice.clone(), service: service.clone(), nodes };
         self.log(|_| format!("api: {facts:?}"));
         self.api.endpoints.insert(slice, facts.clone());
-        self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Set(facts)));
+        self.publish(Source::EndpointSlices, &Input::Endpoints(FactsUpdate::Set(facts)));
         self.objects_changed(Some(&vips));
     }
 
@@ -90,9 +90,9 @@ impl World {
             (4..7, Some(service)) => {
                 self.log(|_| format!("api: Service {service} deleted"));
                 let vips = self.api.services.remove(&service).map(|s| s.vips);
-                self.publish(Source::Services, &Input::Services(Update::Gone(service.clone())));
+                self.publish(Source::Services, &Input::Services(FactsUpdate::Gone(service.clone())));
                 let after = self.rng.range(100 * MS, SEC);
-                self.plan(after, What::CollectSlices(service));
+                self.plan(after, ActionKind::CollectSlices(service));
                 self.objects_changed(vips.as_ref());
             }
             _ if self.setup.legacy > 0 => {}
@@ -106,7 +106,7 @@ impl World {
                     object.prefer_endpoints = !object.prefer_endpoints;
                 }
                 let vips = object.vips.clone();
-                let input = Input::Services(Update::Set(object.clone()));
+                let input = Input::Services(FactsUpdate::Set(object.clone()));
                 self.log(|_| format!("api: {input:?}"));
                 self.publish(Source::Services, &input);
                 self.objects_changed(Some(&vips));
@@ -120,7 +120,7 @@ impl World {
             self.api.endpoints.values().filter(|e| e.service == *service).map(|e| e.slice.clone()).collect();
         for slice in slices {
             self.api.endpoints.remove(&slice);
-            self.publish(Source::EndpointSlices, &Input::Endpoints(Update::Gone(slice)));
+            self.publish(Source::EndpointSlices, &Input::Endpoints(FactsUpdate::Gone(slice)));
         }
     }
 
@@ -149,7 +149,7 @@ impl World {
         self.log(|_| format!("api: {agent:?}"));
         self.config_changed = self.now;
         self.api.agents.insert(agent.key.clone(), agent.clone());
-        self.publish(Source::NodeAgents, &Input::Agents(Update::Set(agent)));
+        self.publish(Source::NodeAgents, &Input::Agents(FactsUpdate::Set(agent)));
     }
 
     fn remove_agent(&mut self, name: &str) {
@@ -157,7 +157,7 @@ impl World {
         if self.api.agents.remove(&key).is_some() {
             self.log(|_| format!("api: LBNodeAgent {key} deleted"));
             self.config_changed = self.now;
-            self.publish(Source::NodeAgents, &Input::Agents(Update::Gone(key)));
+            self.publish(Source::NodeAgents, &Input::Agents(FactsUpdate::Gone(key)));
         }
     }
 
@@ -213,6 +213,6 @@ impl World {
             }
         }
         let after = self.rng.range(SEC, 40 * SEC);
-        self.plan(after, What::AgentRepaired);
+        self.plan(after, ActionKind::AgentRepaired);
     }
 }

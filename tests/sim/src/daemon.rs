@@ -3,11 +3,11 @@
 
 use purelb_core::Engine;
 use purelb_core::config::EngineConfig;
-use purelb_core::io::{Command, Effect, Input, Op, Shutdown, Source, Update};
+use purelb_core::messages::{Command, Effect, FactsUpdate, Input, KernelChange, ShutdownMode, Source};
 use purelb_core::{IfIndex, InstanceId, Mono, Vip};
 
 use crate::node::{Process, WATCHED};
-use crate::queue::{Channel, Ev, MS, SEC, T, US};
+use crate::queue::{Channel, MS, SEC, SimEvent, T, US};
 use crate::setup::Batches;
 use crate::world::World;
 
@@ -71,7 +71,7 @@ impl World {
         self.deliver(node, Channel::Commands, MS, Input::Command(command));
     }
 
-    pub fn shut_down(&mut self, node: usize, how: Shutdown) {
+    pub fn shut_down(&mut self, node: usize, how: ShutdownMode) {
         let since = format!("stopped-at-{}", self.now);
         self.command(node, Command::Shutdown { mode: how, since });
     }
@@ -109,7 +109,7 @@ impl World {
             (Batches::Heaps, _) => 60 * MS,
         };
         let after = self.rng.below(longest);
-        self.queue.push(now + after, Ev::Turn { node, life });
+        self.queue.push(now + after, SimEvent::Turn { node, life });
     }
 
     /// One turn, as the driver takes it: the deadline first, then commands, then what
@@ -200,7 +200,7 @@ impl World {
         let at = now + drawing + mono.until(deadline).as_nanos() as T + late.max(US);
         if process.wake_at.is_none_or(|planned| at < planned) {
             process.wake_at = Some(at);
-            self.queue.push(at, Ev::Wake { node, life });
+            self.queue.push(at, SimEvent::DeadlineQueue { node, life });
         }
     }
 
@@ -292,7 +292,7 @@ impl World {
                 let process = self.nodes[node].process.as_mut().expect("it runs");
                 let at = process.kernel_queue.max(now).max(busy) + delay;
                 process.kernel_queue = at;
-                let ev = Ev::KernelOp { node, life, issued: now, id, op: Box::new(op) };
+                let ev = SimEvent::KernelOp { node, life, issued: now, id, op: Box::new(op) };
                 self.queue.push(at, ev);
             }
             Effect::Announce { id, vip, index, until, .. } => {
@@ -336,7 +336,7 @@ impl World {
         Input::Announced { id, result }
     }
 
-    pub fn kernel_op(&mut self, node: usize, life: u32, issued: T, id: u64, op: Op) {
+    pub fn kernel_op(&mut self, node: usize, life: u32, issued: T, id: u64, op: KernelChange) {
         if self.nodes[node].life != life {
             return;
         }
@@ -367,7 +367,7 @@ impl World {
 
     pub fn plan_dump(&mut self, node: usize, after: T) {
         let life = self.nodes[node].life;
-        self.queue.push(self.now + after, Ev::Dump { node, life });
+        self.queue.push(self.now + after, SimEvent::Dump { node, life });
     }
 
     pub fn dump(&mut self, node: usize, life: u32) {
@@ -389,12 +389,12 @@ fn process_of(world: &mut World, node: usize) -> Option<&mut Process> {
 
 fn note_listing(process: &mut Process, input: &Input) {
     let source = match input {
-        Input::Services(Update::All(_)) => Source::Services,
-        Input::Groups(Update::All(_)) => Source::ServiceGroups,
-        Input::Agents(Update::All(_)) => Source::NodeAgents,
-        Input::Endpoints(Update::All(_)) => Source::EndpointSlices,
-        Input::Nodes(Update::All(_)) => Source::Nodes,
-        Input::Leases(Update::All(_)) => Source::Leases,
+        Input::Services(FactsUpdate::All(_)) => Source::Services,
+        Input::Groups(FactsUpdate::All(_)) => Source::ServiceGroups,
+        Input::Agents(FactsUpdate::All(_)) => Source::NodeAgents,
+        Input::Endpoints(FactsUpdate::All(_)) => Source::EndpointSlices,
+        Input::Nodes(FactsUpdate::All(_)) => Source::Nodes,
+        Input::Leases(FactsUpdate::All(_)) => Source::Leases,
         Input::Kernel(_) => {
             process.dumped = true;
             Source::Kernel

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use purelb_core::facts::{Impairment, NodeFacts};
-use purelb_core::io::{Command, Input, Shutdown, Source, Update};
+use purelb_core::facts::{NodeFacts, NodeImpairment};
+use purelb_core::messages::{Command, FactsUpdate, Input, ShutdownMode, Source};
 use purelb_core::{IfIndex, InstanceId};
 
-use crate::actions::What;
+use crate::actions::ActionKind;
 use crate::kernel::DUMMY;
 use crate::node::{Flap, WATCHED};
 use crate::queue::{MS, SEC, T};
@@ -15,125 +15,125 @@ use crate::setup::{own_address, v4_subnet, v6_subnet};
 use crate::world::World;
 
 impl World {
-    pub fn perform(&mut self, what: What) {
+    pub fn perform(&mut self, what: ActionKind) {
         self.log(|_| format!("ACTION {what:?}"));
         let now = self.now;
         match what {
-            What::Choose => {}
-            What::Crash(node) => {
+            ActionKind::Choose => {}
+            ActionKind::Crash(node) => {
                 let after = self.rng.range(SEC, 40 * SEC);
                 self.disturb(node, now + after + SEC);
                 self.kill(node);
                 if self.rng.percent(80) {
-                    self.plan(after, What::Start(node));
+                    self.plan(after, ActionKind::Start(node));
                 }
             }
-            What::Start(node) => self.start(node),
-            What::Stop(node, how) => self.stop(node, how),
-            What::Drain(node) => {
+            ActionKind::Start(node) => self.start(node),
+            ActionKind::Stop(node, how) => self.stop(node, how),
+            ActionKind::Drain(node) => {
                 let since = format!("drained-at-{now}");
                 self.nodes[node].drain = Some(since.clone());
                 self.command(node, Command::Drain { since, force: false });
             }
-            What::Undrain(node) => {
+            ActionKind::Undrain(node) => {
                 self.nodes[node].drain = None;
                 self.command(node, Command::Undrain);
             }
-            What::PowerOff(node) => {
+            ActionKind::PowerOff(node) => {
                 let after = self.rng.range(3 * SEC, 60 * SEC);
                 if self.nodes[node].runs() {
                     self.disturb(node, now + after + SEC);
                 }
                 self.power_off(node);
                 if self.rng.percent(85) {
-                    self.plan(after, What::PowerOn(node));
+                    self.plan(after, ActionKind::PowerOn(node));
                 }
             }
-            What::PowerOn(node) => self.power_on(node),
-            What::Pause(node, wait) => {
+            ActionKind::PowerOn(node) => self.power_on(node),
+            ActionKind::Pause(node, wait) => {
                 self.disturb(node, now + wait);
                 self.blind(node, now + wait + 500 * MS);
                 self.pause(node);
-                self.plan(wait, What::Resume(node));
+                self.plan(wait, ActionKind::Resume(node));
             }
-            What::Resume(node) => self.resume(node),
-            What::StallStep(node, wait) => {
+            ActionKind::Resume(node) => self.resume(node),
+            ActionKind::StallStep(node, wait) => {
                 if let Some(process) = &mut self.nodes[node].process {
                     process.stall_next = Some(wait);
                 }
             }
-            What::Freeze(node, wait, clock_runs) => {
+            ActionKind::Freeze(node, wait, clock_runs) => {
                 self.disturb(node, now + wait);
                 self.blind(node, now + wait + 500 * MS);
                 self.freeze(node, clock_runs);
-                self.plan(wait, What::Thaw(node));
+                self.plan(wait, ActionKind::Thaw(node));
             }
-            What::Thaw(node) => self.thaw(node),
-            What::Busy(node, wait) => {
+            ActionKind::Thaw(node) => self.thaw(node),
+            ActionKind::Busy(node, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].busy_until = now + wait;
             }
-            What::Retime(node) => self.retime(node),
-            What::LeaseDeleted(_)
-            | What::LeaseEdited(_)
-            | What::LeaseTaken(_)
-            | What::NodeDeleted(_)
-            | What::NodeCreated(_)
-            | What::CollectLease(..)
-            | What::Label(_)
-            | What::Unwell(..)
-            | What::Well(_)
-            | What::Vouch(_) => self.perform_object(what),
-            What::Cut(..)
-            | What::Uncut(_)
-            | What::Deaf(..)
-            | What::Hears(_)
-            | What::Stall(..)
-            | What::Unstall(..)
-            | What::Break(..)
-            | What::Outage(_)
-            | What::OutageEnd
-            | What::Slow(..)
-            | What::SlowEnd
-            | What::Errors(..)
-            | What::ErrorsEnd => self.perform_api(what),
-            What::ClockJump(node) => {
+            ActionKind::Retime(node) => self.retime(node),
+            ActionKind::LeaseDeleted(_)
+            | ActionKind::LeaseEdited(_)
+            | ActionKind::LeaseTaken(_)
+            | ActionKind::NodeDeleted(_)
+            | ActionKind::NodeCreated(_)
+            | ActionKind::CollectLease(..)
+            | ActionKind::Label(_)
+            | ActionKind::Unwell(..)
+            | ActionKind::Well(_)
+            | ActionKind::Vouch(_) => self.perform_object(what),
+            ActionKind::Cut(..)
+            | ActionKind::Uncut(_)
+            | ActionKind::Deaf(..)
+            | ActionKind::Hears(_)
+            | ActionKind::Stall(..)
+            | ActionKind::Unstall(..)
+            | ActionKind::Break(..)
+            | ActionKind::Outage(_)
+            | ActionKind::OutageEnd
+            | ActionKind::Slow(..)
+            | ActionKind::SlowEnd
+            | ActionKind::Errors(..)
+            | ActionKind::ErrorsEnd => self.perform_api(what),
+            ActionKind::ClockJump(node) => {
                 let hour = 3_600_000_000;
                 self.nodes[node].wall = self.rng.below(2 * hour) as i64 - hour as i64;
             }
-            What::Resync(node) => {
+            ActionKind::Resync(node) => {
                 self.command(node, Command::Resync);
             }
-            What::Mended(node) => {
+            ActionKind::Mended(node) => {
                 let lease = self.api.leases.get(&self.nodes[node].name);
                 if lease.is_some_and(|l| l.facts.declined.as_ref().is_some_and(|d| !d.is_empty())) {
                     self.command(node, Command::Resync);
                 }
             }
-            What::Ask => self.client_asks(),
-            What::Join(node) => self.join(node),
-            What::Service => self.change_service(),
-            What::Endpoints => self.change_endpoints(),
-            What::EndpointsOf(service) => self.set_endpoints(&service, 0),
-            What::CollectSlices(service) => self.collect_slices(&service),
-            What::Agent => self.change_agent(),
-            What::AgentRepaired => self.repair_agents(),
+            ActionKind::Ask => self.client_asks(),
+            ActionKind::Join(node) => self.join(node),
+            ActionKind::Service => self.change_service(),
+            ActionKind::Endpoints => self.change_endpoints(),
+            ActionKind::EndpointsOf(service) => self.set_endpoints(&service, 0),
+            ActionKind::CollectSlices(service) => self.collect_slices(&service),
+            ActionKind::Agent => self.change_agent(),
+            ActionKind::AgentRepaired => self.repair_agents(),
             _ => self.perform_network(what),
         }
     }
 
-    fn stop(&mut self, node: usize, how: Shutdown) {
+    fn stop(&mut self, node: usize, how: ShutdownMode) {
         let after = match how {
             // A package upgrade or a restart by systemd: the next process is there
             // before the addresses run out.
-            Shutdown::Leave => self.rng.range(100 * MS, 900 * MS),
+            ShutdownMode::Leave => self.rng.range(100 * MS, 900 * MS),
             _ => self.rng.range(10 * SEC, 40 * SEC),
         };
-        if how == Shutdown::Leave {
+        if how == ShutdownMode::Leave {
             self.expect_kept(node);
         }
         self.shut_down(node, how);
-        self.plan(after, What::Start(node));
+        self.plan(after, ActionKind::Start(node));
     }
 
     /// Killed and started again by systemd at once.
@@ -141,7 +141,7 @@ impl World {
         self.expect_kept(node);
         self.kill(node);
         let after = self.rng.range(100 * MS, 900 * MS);
-        self.plan(after, What::Start(node));
+        self.plan(after, ActionKind::Start(node));
     }
 
     /// A restart in time moves nothing, unless something else is wrong or the
@@ -156,19 +156,19 @@ impl World {
         }
     }
 
-    fn perform_api(&mut self, what: What) {
+    fn perform_api(&mut self, what: ActionKind) {
         let now = self.now;
         match what {
-            What::Cut(node, wait) => {
+            ActionKind::Cut(node, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].cut = true;
-                self.plan(wait, What::Uncut(node));
+                self.plan(wait, ActionKind::Uncut(node));
             }
-            What::Uncut(node) => {
+            ActionKind::Uncut(node) => {
                 self.nodes[node].cut = false;
                 self.reconnect(node);
             }
-            What::Deaf(node, wait) => {
+            ActionKind::Deaf(node, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].deaf = true;
                 // Some of its watches are told so, the others just fall silent.
@@ -177,13 +177,13 @@ impl World {
                         self.relist(node, source, 0);
                     }
                 }
-                self.plan(wait, What::Hears(node));
+                self.plan(wait, ActionKind::Hears(node));
             }
-            What::Hears(node) => {
+            ActionKind::Hears(node) => {
                 self.nodes[node].deaf = false;
                 self.reconnect(node);
             }
-            What::Stall(node, source, wait) => {
+            ActionKind::Stall(node, source, wait) => {
                 self.disturb(node, now + wait);
                 if source != Source::Leases {
                     self.nodes[node].deaf_until = self.nodes[node].deaf_until.max(now + wait);
@@ -191,55 +191,55 @@ impl World {
                 if let Some(process) = &mut self.nodes[node].process {
                     process.watch(source).stalled = true;
                 }
-                self.plan(wait, What::Unstall(node, source));
+                self.plan(wait, ActionKind::Unstall(node, source));
             }
-            What::Unstall(node, source) => self.resume_watch(node, source),
-            What::Break(node, source) => {
+            ActionKind::Unstall(node, source) => self.resume_watch(node, source),
+            ActionKind::Break(node, source) => {
                 let after = self.rng.below(2 * SEC);
                 if after > 500 * MS {
                     self.disturb(node, now + after);
                 }
                 self.relist(node, source, after);
             }
-            What::Outage(wait) => {
+            ActionKind::Outage(wait) => {
                 self.disturb_all(now + wait);
                 self.api.outage = true;
-                self.plan(wait, What::OutageEnd);
+                self.plan(wait, ActionKind::OutageEnd);
             }
-            What::OutageEnd => {
+            ActionKind::OutageEnd => {
                 self.api.outage = false;
                 for node in 0..self.nodes.len() {
                     self.reconnect(node);
                 }
             }
-            What::Slow(by, wait) => {
+            ActionKind::Slow(by, wait) => {
                 self.disturb_all(now + wait + by);
                 self.api.slow = by;
-                self.plan(wait, What::SlowEnd);
+                self.plan(wait, ActionKind::SlowEnd);
             }
-            What::SlowEnd => self.api.slow = 0,
-            What::Errors(rate, wait) => {
+            ActionKind::SlowEnd => self.api.slow = 0,
+            ActionKind::Errors(rate, wait) => {
                 self.disturb_all(now + wait);
                 self.api.errors = rate;
-                self.plan(wait, What::ErrorsEnd);
+                self.plan(wait, ActionKind::ErrorsEnd);
             }
-            What::ErrorsEnd => self.api.errors = 0,
+            ActionKind::ErrorsEnd => self.api.errors = 0,
             other => unreachable!("{other:?} does nothing to the API server"),
         }
     }
 
-    fn perform_object(&mut self, what: What) {
+    fn perform_object(&mut self, what: ActionKind) {
         let now = self.now;
         if self.api.outage {
             return;
         }
         match what {
-            What::LeaseDeleted(node) => {
+            ActionKind::LeaseDeleted(node) => {
                 self.disturb(node, now + SEC);
                 self.remove_lease(node);
             }
-            What::LeaseEdited(node) => self.lease_edited(node),
-            What::LeaseTaken(node) => {
+            ActionKind::LeaseEdited(node) => self.lease_edited(node),
+            ActionKind::LeaseTaken(node) => {
                 self.disturb(node, now + SEC);
                 let name = self.nodes[node].name.clone();
                 let mark = self.renewal_mark(node);
@@ -250,36 +250,36 @@ impl World {
                     self.store_lease(node, facts, lease.node_uid);
                 }
             }
-            What::NodeDeleted(node) => {
+            ActionKind::NodeDeleted(node) => {
                 self.disturb(node, now + 30 * SEC);
                 let name = self.nodes[node].name.clone();
                 if self.api.nodes.remove(&name).is_some() {
-                    self.publish(Source::Nodes, &Input::Nodes(Update::Gone(name)));
+                    self.publish(Source::Nodes, &Input::Nodes(FactsUpdate::Gone(name)));
                     self.objects_changed(None);
                     let uid = self.nodes[node].uid.clone();
                     self.plan_collection(node, uid);
                     let back = self.rng.range(3 * SEC, 25 * SEC);
-                    self.plan(back, What::NodeCreated(node));
+                    self.plan(back, ActionKind::NodeCreated(node));
                 }
             }
-            What::NodeCreated(node) => self.create_node(node),
-            What::CollectLease(node, uid) => {
+            ActionKind::NodeCreated(node) => self.create_node(node),
+            ActionKind::CollectLease(node, uid) => {
                 let name = self.nodes[node].name.clone();
                 if self.api.leases.get(&name).is_some_and(|l| l.node_uid == uid) {
                     self.remove_lease(node);
                 }
             }
-            What::Label(node) => self.change_node(node, |facts| facts.excluded = !facts.excluded),
-            What::Unwell(node, lasts) => {
-                self.change_node(node, |facts| facts.impaired = Some(Impairment::NotReady));
-                self.plan(lasts, What::Well(node));
+            ActionKind::Label(node) => self.change_node(node, |facts| facts.excluded = !facts.excluded),
+            ActionKind::Unwell(node, lasts) => {
+                self.change_node(node, |facts| facts.impaired = Some(NodeImpairment::NotReady));
+                self.plan(lasts, ActionKind::Well(node));
             }
-            What::Well(node) => self.change_node(node, |facts| facts.impaired = None),
-            What::Vouch(node) if !self.nodes[node].powered => {
+            ActionKind::Well(node) => self.change_node(node, |facts| facts.impaired = None),
+            ActionKind::Vouch(node) if !self.nodes[node].powered => {
                 self.disturb(node, now + SEC);
                 self.set_vouched(node, true);
             }
-            What::Vouch(_) => {}
+            ActionKind::Vouch(_) => {}
             other => unreachable!("{other:?} does nothing to the objects"),
         }
     }
@@ -288,7 +288,7 @@ impl World {
     pub fn plan_collection(&mut self, node: usize, uid: String) {
         let at_most = if self.rng.percent(50) { 20 * MS } else { 2 * SEC };
         let collect = self.rng.range(MS, at_most);
-        self.plan(collect, What::CollectLease(node, uid));
+        self.plan(collect, ActionKind::CollectLease(node, uid));
     }
 
     /// Somebody with the right to write Leases does so.
@@ -327,7 +327,7 @@ impl World {
         self.log(|w| format!("{}: timers {timers:?}, later {later:?}", w.nodes[node].name));
         self.nodes[node].next_timers = Some(later);
         if self.nodes[node].process.as_ref().is_some_and(|p| p.stopping.is_none() && !p.paused) {
-            self.stop(node, Shutdown::Leave);
+            self.stop(node, ShutdownMode::Leave);
         }
     }
 
@@ -358,7 +358,7 @@ impl World {
             impaired: None,
         };
         self.api.nodes.insert(name, facts.clone());
-        self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
+        self.publish(Source::Nodes, &Input::Nodes(FactsUpdate::Set(facts)));
         self.objects_changed(None);
     }
 
@@ -374,12 +374,12 @@ impl World {
         if *facts != before {
             let facts = facts.clone();
             self.log(|_| format!("api: {facts:?}"));
-            self.publish(Source::Nodes, &Input::Nodes(Update::Set(facts)));
+            self.publish(Source::Nodes, &Input::Nodes(FactsUpdate::Set(facts)));
             self.objects_changed(None);
         }
     }
 
-    pub fn toggle_own(&mut self, node: usize, index: IfIndex, segment: usize) -> What {
+    pub fn toggle_own(&mut self, node: usize, index: IfIndex, segment: usize) -> ActionKind {
         let subnet = match self.rng.below(3) {
             0 => v4_subnet(segment, true),
             1 => v4_subnet(segment, false),
@@ -387,14 +387,14 @@ impl World {
         };
         let net = own_address(subnet, node);
         if self.nodes[node].kernel.find(index, net).is_some() {
-            What::OwnAddressGone(node, index, net)
+            ActionKind::OwnAddressGone(node, index, net)
         } else {
-            What::OwnAddress(node, index, net)
+            ActionKind::OwnAddress(node, index, net)
         }
     }
 
     /// Somebody's own address appears: any, or the very address of a service.
-    pub fn stranger(&mut self) -> Option<What> {
+    pub fn stranger(&mut self) -> Option<ActionKind> {
         let nodes: Vec<usize> =
             (0..self.nodes.len()).filter(|n| self.nodes[*n].powered && self.nodes[*n].joined).collect();
         let node = *self.rng.pick(&nodes)?;
@@ -409,43 +409,43 @@ impl World {
         };
         let bits = if matches!(ip, IpAddr::V4(_)) { 24 } else { 64 };
         let wait = self.rng.range(SEC, 30 * SEC);
-        Some(What::Stranger(node, index, IpNet::new(ip, bits).ok()?, wait))
+        Some(ActionKind::Stranger(node, index, IpNet::new(ip, bits).ok()?, wait))
     }
 
-    fn perform_network(&mut self, what: What) {
+    fn perform_network(&mut self, what: ActionKind) {
         let now = self.now;
         match what {
-            What::Carrier(node, index, wait) => {
+            ActionKind::Carrier(node, index, wait) => {
                 self.disturb(node, now + wait + 3 * SEC);
                 self.set_link(node, index, true, false);
-                self.plan(wait, What::LinkBack(node, index));
+                self.plan(wait, ActionKind::LinkBack(node, index));
             }
-            What::LinkDown(node, index, wait) => {
+            ActionKind::LinkDown(node, index, wait) => {
                 self.disturb(node, now + wait + 3 * SEC);
                 self.set_link(node, index, false, false);
-                self.plan(wait, What::LinkBack(node, index));
+                self.plan(wait, ActionKind::LinkBack(node, index));
             }
-            What::LinkLost(node, index, up) => self.set_link(node, index, up, false),
-            What::LinkBack(node, index) => self.set_link(node, index, true, true),
-            What::Flap(node, index, times) => self.flap(node, index, times),
-            What::FlapEnd(node) => self.nodes[node].flap = None,
-            What::OwnAddress(node, index, net) => self.add_own(node, index, net),
-            What::OwnAddressGone(node, index, net) => {
+            ActionKind::LinkLost(node, index, up) => self.set_link(node, index, up, false),
+            ActionKind::LinkBack(node, index) => self.set_link(node, index, true, true),
+            ActionKind::Flap(node, index, times) => self.flap(node, index, times),
+            ActionKind::FlapEnd(node) => self.nodes[node].flap = None,
+            ActionKind::OwnAddress(node, index, net) => self.add_own(node, index, net),
+            ActionKind::OwnAddressGone(node, index, net) => {
                 self.disturb(node, now + 3 * SEC);
                 self.remove_by_hand(node, index, net);
             }
-            What::Stranger(node, index, net, wait) => {
+            ActionKind::Stranger(node, index, net, wait) => {
                 self.disturb(node, now + wait);
                 self.add_own(node, index, net);
-                self.plan(wait, What::StrangerGone(node, index, net));
+                self.plan(wait, ActionKind::StrangerGone(node, index, net));
             }
-            What::StrangerGone(node, index, net) => {
+            ActionKind::StrangerGone(node, index, net) => {
                 let kernel = &self.nodes[node].kernel;
                 if kernel.find(index, net).is_some_and(|a| !a.facts.ours) {
                     self.remove_by_hand(node, index, net);
                 }
             }
-            What::TakeByHand(node, v) => {
+            ActionKind::TakeByHand(node, v) => {
                 let vip = self.truth.vips[v].vip;
                 let found = self.nodes[node].kernel.marked(vip).next();
                 if let Some((index, net)) = found.map(|a| (a.facts.index, a.facts.net))
@@ -455,29 +455,29 @@ impl World {
                     self.remove_by_hand(node, index, net);
                 }
             }
-            What::Overrun(node, wait) => {
+            ActionKind::Overrun(node, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].overrun = true;
                 self.blind(node, now + wait + 500 * MS);
-                self.plan(wait, What::OverrunEnd(node));
+                self.plan(wait, ActionKind::OverrunEnd(node));
             }
-            What::OverrunEnd(node) => {
+            ActionKind::OverrunEnd(node) => {
                 self.nodes[node].overrun = false;
                 self.plan_dump(node, MS);
             }
-            What::Refuse(node, v, wait) => {
+            ActionKind::Refuse(node, v, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].refuses = Some(v.map(|v| self.truth.vips[v].vip));
-                self.plan(wait, What::RefuseEnd(node));
+                self.plan(wait, ActionKind::RefuseEnd(node));
             }
-            What::RefuseEnd(node) => self.nodes[node].refuses = None,
-            What::Mute(node, wait) => {
+            ActionKind::RefuseEnd(node) => self.nodes[node].refuses = None,
+            ActionKind::Mute(node, wait) => {
                 self.disturb(node, now + wait);
                 self.nodes[node].mute = true;
-                self.plan(wait, What::MuteEnd(node));
+                self.plan(wait, ActionKind::MuteEnd(node));
             }
-            What::MuteEnd(node) => self.nodes[node].mute = false,
-            What::DummyRemoved(node) => {
+            ActionKind::MuteEnd(node) => self.nodes[node].mute = false,
+            ActionKind::DummyRemoved(node) => {
                 self.disturb(node, now + SEC);
                 let notify = self.nodes[node].kernel.remove_link(DUMMY);
                 self.kernel_changed(node, notify);
@@ -494,12 +494,12 @@ impl World {
             self.nodes[node].flap = Some(Flap { index, from: self.now, life: self.nodes[node].life });
         }
         for _ in 0..times {
-            self.plan(at, What::LinkLost(node, index, !hard));
+            self.plan(at, ActionKind::LinkLost(node, index, !hard));
             at += self.rng.range(20 * MS, 900 * MS);
-            self.plan(at, What::LinkBack(node, index));
+            self.plan(at, ActionKind::LinkBack(node, index));
             at += self.rng.range(20 * MS, 1000 * MS);
         }
-        self.plan(at, What::FlapEnd(node));
+        self.plan(at, ActionKind::FlapEnd(node));
         self.disturb(node, self.now + at + 3 * SEC);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use purelb_core::io::{AddressSpec, Input, Source};
+use purelb_core::messages::{AddressSpec, Input, Source};
 use purelb_core::{Mono, Vip};
 
 use crate::ledger::Rule;
-use crate::queue::{Ev, MS, SEC, T};
+use crate::queue::{MS, SEC, SimEvent, T};
 use crate::world::World;
 
 /// From the renew deadline until the kernel has removed everything, on a machine
@@ -45,7 +45,7 @@ impl World {
         for after in [WITHDRAWN, self.kernel_done(node)] {
             let at = fence + Duration::from_nanos(after);
             let wait = mono.until(at).as_nanos() as T;
-            self.queue.push(self.now + wait.max(WITHDRAWN), Ev::FenceCheck { node });
+            self.queue.push(self.now + wait.max(WITHDRAWN), SimEvent::FenceCheck { node });
         }
     }
 
@@ -158,7 +158,7 @@ impl World {
         let at = self.now + self.duration(node);
         if self.nodes[node].run_out_planned.is_none_or(|planned| at < planned) {
             self.nodes[node].run_out_planned = Some(at);
-            self.queue.push(at, Ev::LeaseRunsOut { node });
+            self.queue.push(at, SimEvent::LeaseRunsOut { node });
         }
     }
 
@@ -206,7 +206,7 @@ impl World {
         let next = [own, seen].into_iter().flatten().filter(|at| *at > self.now).min();
         if let Some(at) = next {
             self.nodes[node].run_out_planned = Some(at);
-            self.queue.push(at, Ev::LeaseRunsOut { node });
+            self.queue.push(at, SimEvent::LeaseRunsOut { node });
         }
     }
 }

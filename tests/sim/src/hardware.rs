@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use purelb_core::facts::AddrFacts;
-use purelb_core::io::{AddressSpec, Input, Lifetimes, Op};
+use purelb_core::messages::{AddressSpec, Input, KernelChange, Lifetimes};
 use purelb_core::{IfIndex, Vip};
 
 use crate::kernel::{ETH0, Kernel, Planned, link};
 use crate::mutate::Mutation;
-use crate::queue::{Ev, MS, SEC, T};
+use crate::queue::{MS, SEC, SimEvent, T};
 use crate::setup::{own_address, v4_subnet, v6_subnet};
 use crate::world::World;
 
@@ -23,12 +23,12 @@ const LATEST_EXPIRY: T = 1_270 * MS;
 pub(crate) const MONITOR_LAG: T = 400 * MS;
 
 impl World {
-    pub fn kernel_apply(&mut self, node: usize, issued: T, op: Op) -> Result<(), String> {
+    pub fn kernel_apply(&mut self, node: usize, issued: T, op: KernelChange) -> Result<(), String> {
         let refused = |refuses: &Option<Option<Vip>>, net: &IpNet| {
             refuses.as_ref().is_some_and(|only| only.is_none_or(|v| v == Vip::new(net.addr())))
         };
         match op {
-            Op::Remove { index, net } => {
+            KernelChange::Remove { index, net } => {
                 self.check_foreign(node, issued, index, net, "removes");
                 if refused(&self.nodes[node].refuses, &net) {
                     return Err("Operation not permitted (os error 1)".into());
@@ -40,7 +40,7 @@ impl World {
                 self.kernel_changed(node, vec![notify]);
                 Ok(())
             }
-            Op::Put(spec) => {
+            KernelChange::Put(spec) => {
                 self.check_foreign(node, issued, spec.index, spec.net, "changes");
                 if refused(&self.nodes[node].refuses, &spec.net) {
                     return Err("Operation not permitted (os error 1)".into());
@@ -56,12 +56,12 @@ impl World {
                 self.nodes[node].put_issued = issued;
                 self.put(node, &spec)
             }
-            Op::EnsureDummy { name } => {
+            KernelChange::EnsureDummy { name } => {
                 let notify = self.nodes[node].kernel.ensure_dummy(&name);
                 self.kernel_changed(node, notify);
                 Ok(())
             }
-            Op::RemoveDummy { name } => {
+            KernelChange::RemoveDummy { name } => {
                 let kernel = &mut self.nodes[node].kernel;
                 let index = kernel.links.values().find(|l| l.facts.name == name);
                 if let Some(index) = index.map(|l| l.facts.index) {
@@ -83,7 +83,7 @@ impl World {
         }
         if let Some(token) = dad {
             let at = now + self.rng.range(SEC, 2 * SEC);
-            self.queue.push(at, Ev::DadDone { node, token });
+            self.queue.push(at, SimEvent::DadDone { node, token });
         }
         self.kernel_changed(node, notify);
         Ok(())
@@ -95,7 +95,7 @@ impl World {
         }
         let far = valid_until.saturating_sub(self.now) / 8;
         let at = valid_until + self.rng.below(LATEST_EXPIRY) + self.rng.below(far + 1);
-        self.queue.push(at.max(self.now), Ev::Expire { node, token });
+        self.queue.push(at.max(self.now), SimEvent::Expire { node, token });
     }
 
     pub fn expire(&mut self, node: usize, token: u64) {
@@ -123,7 +123,7 @@ impl World {
 
     pub fn dad_done(&mut self, node: usize, token: u64) {
         if self.nodes[node].frozen.is_some() {
-            self.queue.push(self.now + SEC, Ev::DadDone { node, token });
+            self.queue.push(self.now + SEC, SimEvent::DadDone { node, token });
             return;
         }
         let Some(addr) = self.nodes[node].kernel.by_token(token) else {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use purelb_core::facts::{AddrFacts, DefaultRoute, LinkFacts};
-use purelb_core::io::{AddressSpec, Input, KernelDump, Update};
+use purelb_core::messages::{AddressSpec, FactsUpdate, Input, KernelDump};
 use purelb_core::{Family, IfIndex, IfName, Vip};
 
 use crate::queue::{SEC, T};
@@ -181,7 +181,7 @@ impl Kernel {
         let new = link(DUMMY, name.as_str(), None);
         let facts = new.facts.clone();
         self.links.insert(DUMMY, new);
-        vec![Input::Link(Update::Set(facts))]
+        vec![Input::Link(FactsUpdate::Set(facts))]
     }
 
     /// The addresses on it go with it.
@@ -190,7 +190,7 @@ impl Kernel {
             return Vec::new();
         }
         let mut notify = self.drop_where(|a| a.facts.index == index);
-        notify.push(Input::Link(Update::Gone(index)));
+        notify.push(Input::Link(FactsUpdate::Gone(index)));
         notify
     }
 
@@ -217,7 +217,7 @@ impl Kernel {
         }
         link.facts.up = up;
         link.facts.carrier = carrier && up;
-        let mut notify = vec![Input::Link(Update::Set(link.facts.clone()))];
+        let mut notify = vec![Input::Link(FactsUpdate::Set(link.facts.clone()))];
         if !up {
             notify.extend(self.drop_where(|a| {
                 a.facts.index == index && !a.facts.permanent && matches!(a.facts.net.addr(), IpAddr::V6(_))

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use purelb_core::InstanceId;
 use purelb_core::facts::LeaseFacts;
-use purelb_core::io::AddressSpec;
+use purelb_core::messages::AddressSpec;
 
 use crate::kernel::ETH0;
-use crate::queue::{Ev, MS, T};
+use crate::queue::{MS, SimEvent, T};
 use crate::setup::{net, v4_subnet, v6_subnet};
 use crate::world::World;
 
@@ -20,7 +20,7 @@ const LOOK_EVERY: T = 400 * MS;
 impl World {
     pub fn legacy_tick(&mut self, node: usize) {
         let jitter = self.rng.below(100 * MS);
-        self.queue.push(self.now + LOOK_EVERY - 50 * MS + jitter, Ev::LegacyTick { node });
+        self.queue.push(self.now + LOOK_EVERY - 50 * MS + jitter, SimEvent::LegacyTick { node });
         if self.api.outage {
             return;
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use purelb_core::config::EngineConfig;
-use purelb_core::io::{Command, Input, LeaseError, Renewed, Source, Update};
+use purelb_core::messages::{Command, FactsUpdate, Input, LeaseError, LeaseRenewal, Source};
 
 use crate::queue::Channel;
 use crate::world::World;
@@ -115,9 +115,9 @@ impl World {
             return;
         }
         let empty = match source {
-            Source::Services => Input::Services(Update::All(Vec::new())),
-            Source::ServiceGroups => Input::Groups(Update::All(Vec::new())),
-            Source::EndpointSlices => Input::Endpoints(Update::All(Vec::new())),
+            Source::Services => Input::Services(FactsUpdate::All(Vec::new())),
+            Source::ServiceGroups => Input::Groups(FactsUpdate::All(Vec::new())),
+            Source::EndpointSlices => Input::Endpoints(FactsUpdate::All(Vec::new())),
             // Nodes, agents and Leases are left alone: Services suffice.
             _ => return,
         };
@@ -133,8 +133,8 @@ impl World {
             Mutation::BlindToAPeer => {
                 let peer = self.nodes[(node + 1) % self.nodes.len()].name.clone();
                 match &mut input {
-                    Input::Leases(Update::All(all)) => all.retain(|l| l.node != peer),
-                    Input::Leases(Update::Set(l)) if l.node == peer => return None,
+                    Input::Leases(FactsUpdate::All(all)) => all.retain(|l| l.node != peer),
+                    Input::Leases(FactsUpdate::Set(l)) if l.node == peer => return None,
                     _ => {}
                 }
             }
@@ -147,8 +147,8 @@ impl World {
                     if let Some(lease) = self.api.leases.get(name) {
                         let mut echo = lease.facts.clone();
                         echo.renewal.clone_from(&renewal);
-                        *result = Ok(Renewed { renewal });
-                        self.deliver(node, Channel::Answers, 0, Input::Leases(Update::Set(echo)));
+                        *result = Ok(LeaseRenewal { renewal });
+                        self.deliver(node, Channel::Answers, 0, Input::Leases(FactsUpdate::Set(echo)));
                     }
                 }
             }
@@ -168,18 +168,18 @@ impl World {
                 _ => {}
             },
             Mutation::PolicyHidden => match &mut input {
-                Input::Services(Update::All(all)) => {
+                Input::Services(FactsUpdate::All(all)) => {
                     all.iter_mut().for_each(|s| s.only_local_endpoints = false);
                 }
-                Input::Services(Update::Set(s)) => s.only_local_endpoints = false,
+                Input::Services(FactsUpdate::Set(s)) => s.only_local_endpoints = false,
                 _ => {}
             },
             Mutation::EchoAtOnce => {
-                if let Input::LeaseWritten { result: Ok(Renewed { renewal }), .. } = &input {
+                if let Input::LeaseWritten { result: Ok(LeaseRenewal { renewal }), .. } = &input {
                     let lease = self.api.leases.get(&self.nodes[node].name);
                     if let Some(mut echo) = lease.map(|l| l.facts.clone()) {
                         echo.renewal.clone_from(renewal);
-                        self.deliver(node, Channel::Answers, 0, Input::Leases(Update::Set(echo)));
+                        self.deliver(node, Channel::Answers, 0, Input::Leases(FactsUpdate::Set(echo)));
                     }
                 }
             }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use purelb_core::config::Timers;
-use purelb_core::io::{Effect, Input, LeaseWrite, Op, Shutdown, Source};
-use purelb_core::lease_write::{LeaseMemory, Reply};
+use purelb_core::config::LeaseTimers;
+use purelb_core::lease_write::{LeaseMemory, LeaseReply};
+use purelb_core::messages::{Effect, Input, KernelChange, LeaseWrite, ShutdownMode, Source};
 use purelb_core::{Engine, IfIndex, InstanceId, Mono, NodeName, Vip};
 
 use crate::kernel::Kernel;
@@ -37,8 +37,8 @@ pub struct Node {
     /// Until when one of its watches, not that of the Leases, is silent.
     pub deaf_until: T,
     /// What its processes are started with.
-    pub timers: Timers,
-    pub next_timers: Option<Timers>,
+    pub timers: LeaseTimers,
+    pub next_timers: Option<LeaseTimers>,
     /// The machine stands still.
     pub frozen: Option<Frozen>,
     /// When it last went on, and whether its clock had stood still as well.
@@ -112,8 +112,8 @@ pub struct Process {
     pub memory: LeaseMemory,
     pub writing: Option<Writing>,
     pub next_write: Option<LeaseWrite>,
-    pub held_reply: Option<Reply>,
-    pub held_ops: Vec<(T, u64, Op)>,
+    pub held_reply: Option<LeaseReply>,
+    pub held_ops: Vec<(T, u64, KernelChange)>,
     pub listed: BTreeSet<Source>,
     watches: [Watch; 6],
     pub monitor: T,
@@ -123,7 +123,7 @@ pub struct Process {
     commands: T,
     pub kernel_queue: T,
     pub wake_at: Option<T>,
-    pub stopping: Option<Shutdown>,
+    pub stopping: Option<ShutdownMode>,
     pub second: T,
     pub steps: u32,
     pub idle_wakes: u32,

@@ -6,8 +6,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use purelb_core::io::{Input, LeaseWrite, Op, Source};
-use purelb_core::lease_write::{Reply, Request};
+use purelb_core::lease_write::{LeaseReply, LeaseRequest};
+use purelb_core::messages::{Input, KernelChange, LeaseWrite, Source};
 use purelb_core::{IfName, ObjectKey, Vip};
 
 use crate::actions::Action;
@@ -29,7 +29,7 @@ pub enum Channel {
 }
 
 #[derive(Debug)]
-pub enum Ev {
+pub enum SimEvent {
     /// Something reaches a process. `life` and `generation` void what was meant
     /// for an earlier process or an earlier watch.
     Input {
@@ -39,7 +39,7 @@ pub enum Ev {
         channel: Channel,
         input: Box<Input>,
     },
-    Wake {
+    DeadlineQueue {
         node: usize,
         life: u32,
     },
@@ -58,13 +58,13 @@ pub enum Ev {
         node: usize,
         life: u32,
         by: T,
-        request: Request,
+        request: LeaseRequest,
         write: Box<LeaseWrite>,
     },
     LeaseReply {
         node: usize,
         life: u32,
-        reply: Box<Reply>,
+        reply: Box<LeaseReply>,
     },
     DeleteArrives {
         node: usize,
@@ -88,7 +88,7 @@ pub enum Ev {
         life: u32,
         issued: T,
         id: u64,
-        op: Box<Op>,
+        op: Box<KernelChange>,
     },
     Dump {
         node: usize,
@@ -129,7 +129,7 @@ pub enum Ev {
 struct Item {
     at: T,
     order: u64,
-    ev: Ev,
+    ev: SimEvent,
 }
 
 impl PartialEq for Item {
@@ -160,12 +160,12 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn push(&mut self, at: T, ev: Ev) {
+    pub fn push(&mut self, at: T, ev: SimEvent) {
         self.order += 1;
         self.heap.push(Item { at, order: self.order, ev });
     }
 
-    pub fn pop(&mut self) -> Option<(T, Ev)> {
+    pub fn pop(&mut self) -> Option<(T, SimEvent)> {
         self.heap.pop().map(|i| (i.at, i.ev))
     }
 }
@@ -178,10 +178,10 @@ mod tests {
     fn time_first_then_the_order_of_planning() {
         let mut queue = Queue::default();
         for (at, node) in [(5, 0), (3, 1), (5, 2), (3, 3)] {
-            queue.push(at, Ev::LegacyTick { node });
+            queue.push(at, SimEvent::LegacyTick { node });
         }
         let mut seen = Vec::new();
-        while let Some((at, Ev::LegacyTick { node })) = queue.pop() {
+        while let Some((at, SimEvent::LegacyTick { node })) = queue.pop() {
             seen.push((at, node));
         }
         assert_eq!(seen, [(3, 1), (3, 3), (5, 0), (5, 2)]);

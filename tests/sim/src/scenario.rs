@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use purelb_core::facts::{GroupFacts, PoolType, RangeFacts};
-use purelb_core::io::Command;
+use purelb_core::messages::Command;
 
-use crate::actions::What;
+use crate::actions::ActionKind;
 use crate::kernel::{ETH0, ETH1, Kernel};
 use crate::node::Node;
-use crate::queue::{Ev, MS, SEC, T};
+use crate::queue::{MS, SEC, SimEvent, T};
 use crate::setup::{Layout, v4_subnet, v6_subnet};
 use crate::truth::node_name;
 use crate::world::{Phase, World};
@@ -104,10 +104,10 @@ impl World {
         self.nodes[node].joined = true;
         self.create_node(node);
         if self.nodes[node].legacy {
-            self.queue.push(self.now, Ev::LegacyTick { node });
+            self.queue.push(self.now, SimEvent::LegacyTick { node });
         } else {
             let after = self.rng.below(SEC);
-            self.plan(after, What::Start(node));
+            self.plan(after, ActionKind::Start(node));
         }
     }
 
@@ -136,7 +136,7 @@ impl World {
             for node in 0..self.nodes.len() {
                 if self.nodes[node].joined && !self.nodes[node].legacy {
                     let after = self.rng.below(SEC);
-                    self.plan(after, What::Start(node));
+                    self.plan(after, ActionKind::Start(node));
                 }
             }
         }
@@ -144,13 +144,13 @@ impl World {
             // New timers, node by node, in the middle of whatever else happens.
             let mut at = self.rng.below(20 * SEC);
             for node in 0..self.nodes.len() {
-                self.plan(at, What::Retime(node));
+                self.plan(at, ActionKind::Retime(node));
                 at += self.rng.range(2 * SEC, 15 * SEC);
             }
         }
         let after = if cycle == 0 { self.setup.duration() + 5 * SEC } else { SEC };
-        self.plan(after, What::Choose);
-        self.queue.push(until, Ev::NextPhase);
+        self.plan(after, ActionKind::Choose);
+        self.queue.push(until, SimEvent::NextPhase);
     }
 
     /// Within this long after the last fault every eligible address has its owner,
@@ -164,12 +164,12 @@ impl World {
             Phase::Active { cycle, .. } => {
                 self.heal();
                 self.phase = Phase::Settling { cycle };
-                self.queue.push(self.now + self.settling_time(), Ev::NextPhase);
+                self.queue.push(self.now + self.settling_time(), SimEvent::NextPhase);
             }
             Phase::Settling { cycle } => {
                 self.check_settled();
                 self.phase = Phase::Quiet { cycle };
-                self.queue.push(self.now + self.setup.quiet, Ev::NextPhase);
+                self.queue.push(self.now + self.setup.quiet, SimEvent::NextPhase);
             }
             Phase::Quiet { cycle } => {
                 self.check_settled();
@@ -257,11 +257,11 @@ impl World {
             self.kill(node);
         }
         for after in [3 * SEC, 20 * SEC] {
-            self.plan(after, What::Mended(node));
+            self.plan(after, ActionKind::Mended(node));
         }
         // One that is about to stop is started again once it has.
-        self.plan(self.setup.duration(), What::Start(node));
-        self.plan(SEC, What::Start(node));
+        self.plan(self.setup.duration(), ActionKind::Start(node));
+        self.plan(SEC, ActionKind::Start(node));
         if self.nodes[node].drain.is_some() && self.rng.percent(50) {
             self.nodes[node].drain = None;
             self.command(node, Command::Undrain);

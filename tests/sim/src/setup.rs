@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use purelb_core::Vip;
-use purelb_core::config::Timers;
+use purelb_core::config::LeaseTimers;
 
 use crate::mutate::Mutation;
 use crate::queue::{SEC, T};
@@ -106,9 +106,9 @@ pub struct Setup {
     pub segments: usize,
     pub layout: Layout,
     pub addresses: Vec<Address>,
-    pub timers: Timers,
+    pub timers: LeaseTimers,
     /// The timers that all nodes are given one after the other, somewhere in the run.
-    pub later: Option<Timers>,
+    pub later: Option<LeaseTimers>,
     pub batches: Batches,
     pub cycles: u64,
     /// Faults and changes happen this long in each cycle, then everything heals.
@@ -148,8 +148,8 @@ pub fn own_address(subnet: IpNet, node: usize) -> IpNet {
     net(ip, subnet.prefix_len())
 }
 
-fn secs(duration: u64, deadline: u64, retry: u64) -> Timers {
-    Timers {
+fn secs(duration: u64, deadline: u64, retry: u64) -> LeaseTimers {
+    LeaseTimers {
         duration: Duration::from_secs(duration),
         renew_deadline: Duration::from_secs(deadline),
         retry_period: Duration::from_secs(retry),
@@ -157,9 +157,9 @@ fn secs(duration: u64, deadline: u64, retry: u64) -> Timers {
 }
 
 /// Any timers the product accepts.
-fn any_timers(rng: &mut Rng) -> Timers {
+fn any_timers(rng: &mut Rng) -> LeaseTimers {
     loop {
-        let timers = Timers {
+        let timers = LeaseTimers {
             duration: Duration::from_secs(rng.range(5, 70)),
             renew_deadline: Duration::from_millis(500 * rng.range(4, 130)),
             retry_period: Duration::from_millis(250 * rng.range(2, 40)),
@@ -260,7 +260,7 @@ impl Setup {
         all
     }
 
-    fn longest(&self, of: impl Fn(Timers) -> Duration) -> T {
+    fn longest(&self, of: impl Fn(LeaseTimers) -> Duration) -> T {
         let later = self.later.map_or(Duration::ZERO, &of);
         of(self.timers).max(later).as_nanos() as T
     }

@@ -1,10 +1,10 @@
 //! Processes and machines that stand still for a while, and go on.
 
-use purelb_core::io::Effect;
+use purelb_core::messages::Effect;
 
-use crate::actions::What;
+use crate::actions::ActionKind;
 use crate::node::Frozen;
-use crate::queue::{Ev, MS, T};
+use crate::queue::{MS, SimEvent, T};
 use crate::world::World;
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
         if let Some(process) = &mut self.nodes[node].process {
             process.held_effects = effects;
         }
-        self.plan(wait, What::Resume(node));
+        self.plan(wait, ActionKind::Resume(node));
     }
 
     /// What was begun goes on. Everything that queued up comes at once, in order per
@@ -54,7 +54,7 @@ impl World {
         let mut mail: Vec<_> = std::mem::take(&mut process.mail).into();
         let effects = std::mem::take(&mut process.held_effects);
         for (issued, id, op) in ops {
-            let ev = Ev::KernelOp { node, life, issued, id, op: Box::new(op) };
+            let ev = SimEvent::KernelOp { node, life, issued, id, op: Box::new(op) };
             self.queue.push(self.now, ev);
         }
         let mut shuffled = Vec::with_capacity(mail.len());
@@ -69,7 +69,7 @@ impl World {
         }
         let reply = self.nodes[node].process.as_mut().and_then(|p| p.held_reply.take());
         if let Some(reply) = reply {
-            self.queue.push(self.now, Ev::LeaseReply { node, life, reply: Box::new(reply) });
+            self.queue.push(self.now, SimEvent::LeaseReply { node, life, reply: Box::new(reply) });
         }
         let answers = self.carry_out(node, effects);
         if self.nodes[node].life == life && self.violation.is_none() {

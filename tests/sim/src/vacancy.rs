@@ -3,11 +3,11 @@
 
 use purelb_core::Vip;
 use purelb_core::facts::PoolType;
-use purelb_core::io::Source;
+use purelb_core::messages::Source;
 
 use crate::ledger::Rule;
 use crate::node::WATCHED;
-use crate::queue::{Ev, MS, SEC, T};
+use crate::queue::{MS, SEC, SimEvent, T};
 use crate::world::{Phase, World};
 
 const LOOK_EVERY: T = SEC;
@@ -172,7 +172,7 @@ impl World {
 
     pub fn sample(&mut self) {
         let after = LOOK_EVERY - 50 * MS + self.rng.below(100 * MS);
-        self.queue.push(self.now + after, Ev::Sample);
+        self.queue.push(self.now + after, SimEvent::Sample);
         for v in 0..self.truth.vips.len() {
             self.look_at_vacancy(v);
         }

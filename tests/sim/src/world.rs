@@ -10,13 +10,13 @@
 
 use std::collections::BTreeMap;
 
-use purelb_core::io::{Input, Source};
+use purelb_core::messages::{Input, Source};
 use purelb_core::{Mono, Vip};
 
 use crate::api::Api;
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::queue::{Channel, Ev, MS, Queue, SEC, T};
+use crate::queue::{Channel, MS, Queue, SEC, SimEvent, T};
 use crate::rng::Rng;
 use crate::setup::{MOST_NODES, Setup};
 use crate::trace::Trace;
@@ -101,7 +101,7 @@ impl World {
     /// Runs to the end or to the first violation.
     pub fn run(&mut self) {
         self.begin_cycle(0);
-        self.queue.push(SEC, Ev::Sample);
+        self.queue.push(SEC, SimEvent::Sample);
         while self.violation.is_none() && self.phase != Phase::Over {
             let Some((at, ev)) = self.queue.pop() else {
                 self.violate("sim", "nothing is planned any more".into());
@@ -114,36 +114,36 @@ impl World {
         }
     }
 
-    fn dispatch(&mut self, ev: Ev) {
+    fn dispatch(&mut self, ev: SimEvent) {
         match ev {
-            Ev::Input { node, life, generation, channel, input } => {
+            SimEvent::Input { node, life, generation, channel, input } => {
                 self.input_arrives(node, life, generation, channel, *input)
             }
-            Ev::Wake { node, life } => self.wake(node, life),
-            Ev::Turn { node, life } => self.turn(node, life),
-            Ev::FenceCheck { node } => self.fence_check(node),
-            Ev::Sample => self.sample(),
-            Ev::LeaseArrives { node, life, by, request, write } => {
+            SimEvent::DeadlineQueue { node, life } => self.wake(node, life),
+            SimEvent::Turn { node, life } => self.turn(node, life),
+            SimEvent::FenceCheck { node } => self.fence_check(node),
+            SimEvent::Sample => self.sample(),
+            SimEvent::LeaseArrives { node, life, by, request, write } => {
                 self.lease_arrives(node, life, by, request, *write)
             }
-            Ev::LeaseReply { node, life, reply } => self.lease_reply(node, life, *reply),
-            Ev::DeleteArrives { node, life } => self.delete_arrives(node, life),
-            Ev::SlotArrives { node, life, service, vip, interface } => {
+            SimEvent::LeaseReply { node, life, reply } => self.lease_reply(node, life, *reply),
+            SimEvent::DeleteArrives { node, life } => self.delete_arrives(node, life),
+            SimEvent::SlotArrives { node, life, service, vip, interface } => {
                 self.slot_arrives(node, life, service, vip, interface)
             }
-            Ev::ListArrives { node, life, source, generation } => {
+            SimEvent::ListArrives { node, life, source, generation } => {
                 self.list_arrives(node, life, source, generation)
             }
-            Ev::KernelOp { node, life, issued, id, op } => self.kernel_op(node, life, issued, id, *op),
-            Ev::Dump { node, life } => self.dump(node, life),
-            Ev::Expire { node, token } => self.expire(node, token),
-            Ev::DadDone { node, token } => self.dad_done(node, token),
-            Ev::LeaseRunsOut { node } => self.lease_runs_out(node),
-            Ev::PairCheck { vip, a, b, since } => self.pair_check(vip, a, b, since),
-            Ev::PutBackCheck { node, vip, removed } => self.put_back_check(node, vip, removed),
-            Ev::LegacyTick { node } => self.legacy_tick(node),
-            Ev::Act(action) => self.act(*action),
-            Ev::NextPhase => self.next_phase(),
+            SimEvent::KernelOp { node, life, issued, id, op } => self.kernel_op(node, life, issued, id, *op),
+            SimEvent::Dump { node, life } => self.dump(node, life),
+            SimEvent::Expire { node, token } => self.expire(node, token),
+            SimEvent::DadDone { node, token } => self.dad_done(node, token),
+            SimEvent::LeaseRunsOut { node } => self.lease_runs_out(node),
+            SimEvent::PairCheck { vip, a, b, since } => self.pair_check(vip, a, b, since),
+            SimEvent::PutBackCheck { node, vip, removed } => self.put_back_check(node, vip, removed),
+            SimEvent::LegacyTick { node } => self.legacy_tick(node),
+            SimEvent::Act(action) => self.act(*action),
+            SimEvent::NextPhase => self.next_phase(),
         }
     }
 
@@ -217,7 +217,7 @@ impl World {
         let (fifo, generation) = process.fifo(channel);
         let at = (now + delay).max(*fifo);
         *fifo = at;
-        let ev = Ev::Input { node, life, generation, channel, input: Box::new(input) };
+        let ev = SimEvent::Input { node, life, generation, channel, input: Box::new(input) };
         self.queue.push(at, ev);
     }
 

@@ -2,12 +2,12 @@
 //! server does with its requests.
 
 use purelb_core::facts::LeaseFacts;
-use purelb_core::io::{Input, LeaseContent, LeaseWrite};
-use purelb_core::lease_write::{LeaseAttempt, Reply, Request, Written};
+use purelb_core::lease_write::{LeaseAttempt, LeaseReply, LeaseRequest, LeaseWriteResult};
+use purelb_core::messages::{Input, LeaseContent, LeaseWrite};
 use purelb_core::{Mono, NodeName};
 
 use crate::mutate::Mutation;
-use crate::queue::{Channel, Ev, T};
+use crate::queue::{Channel, SimEvent, T};
 use crate::world::World;
 
 /// A write on its way.
@@ -19,7 +19,7 @@ pub struct Writing {
     by: T,
     /// Before the last try was sent.
     sent_at: Mono,
-    request: Option<Request>,
+    request: Option<LeaseRequest>,
 }
 
 fn facts_of(node: &NodeName, content: &LeaseContent, renewal: String) -> LeaseFacts {
@@ -37,12 +37,12 @@ fn facts_of(node: &NodeName, content: &LeaseContent, renewal: String) -> LeaseFa
     }
 }
 
-fn refused(code: u16, error: &str) -> Reply {
-    Reply::Failed { code, timeout: false, error: error.to_owned() }
+fn refused(code: u16, error: &str) -> LeaseReply {
+    LeaseReply::Failed { code, timeout: false, error: error.to_owned() }
 }
 
-fn silence() -> Reply {
-    Reply::Failed { code: 0, timeout: true, error: "no answer in time".to_owned() }
+fn silence() -> LeaseReply {
+    LeaseReply::Failed { code: 0, timeout: true, error: "no answer in time".to_owned() }
 }
 
 impl World {
@@ -85,21 +85,21 @@ impl World {
             return;
         };
         writing.request = Some(request.clone());
-        if request != Request::Look {
+        if request != LeaseRequest::Look {
             writing.sent_at = mono;
         }
         if now + delay >= writing.by {
             // The client closes the request before it is served.
             let at = writing.by;
-            self.queue.push(at, Ev::LeaseReply { node, life, reply: Box::new(silence()) });
+            self.queue.push(at, SimEvent::LeaseReply { node, life, reply: Box::new(silence()) });
             return;
         }
         let write = Box::new(writing.write.clone());
-        self.queue.push(now + delay, Ev::LeaseArrives { node, life, by: writing.by, request, write });
+        self.queue.push(now + delay, SimEvent::LeaseArrives { node, life, by: writing.by, request, write });
     }
 
     /// A request reaches the server, or does not.
-    pub fn lease_arrives(&mut self, node: usize, life: u32, by: T, request: Request, write: LeaseWrite) {
+    pub fn lease_arrives(&mut self, node: usize, life: u32, by: T, request: LeaseRequest, write: LeaseWrite) {
         let mut at = self.now + self.latency();
         let mut reply = silence();
         if !self.reachable(node) {
@@ -126,29 +126,29 @@ impl World {
             at = by;
             reply = silence();
         }
-        self.queue.push(at, Ev::LeaseReply { node, life, reply: Box::new(reply) });
+        self.queue.push(at, SimEvent::LeaseReply { node, life, reply: Box::new(reply) });
     }
 
-    fn serve(&mut self, node: usize, life: u32, request: &Request, write: &LeaseWrite) -> Reply {
+    fn serve(&mut self, node: usize, life: u32, request: &LeaseRequest, write: &LeaseWrite) -> LeaseReply {
         let name = self.nodes[node].name.clone();
         let standing = self.api.leases.get(&name);
         match (request, standing) {
-            (Request::Look, None) => Reply::Absent,
-            (Request::Look, Some(l)) => Reply::Lease {
+            (LeaseRequest::Look, None) => LeaseReply::Absent,
+            (LeaseRequest::Look, Some(l)) => LeaseReply::Lease {
                 instance: l.facts.instance.clone(),
                 version: Some(l.version.to_string()),
                 renewal: l.facts.renewal.clone(),
             },
-            (Request::Create, Some(_)) => refused(409, "already exists"),
-            (Request::Patch { .. }, None) => refused(404, "not found"),
-            (Request::Patch { version }, Some(l)) if *version != l.version.to_string() => {
+            (LeaseRequest::Create, Some(_)) => refused(409, "already exists"),
+            (LeaseRequest::Patch { .. }, None) => refused(404, "not found"),
+            (LeaseRequest::Patch { version }, Some(l)) if *version != l.version.to_string() => {
                 refused(409, "the object has been modified")
             }
-            (Request::Create | Request::Patch { .. }, _) => self.apply_lease(node, life, write),
+            (LeaseRequest::Create | LeaseRequest::Patch { .. }, _) => self.apply_lease(node, life, write),
         }
     }
 
-    fn apply_lease(&mut self, node: usize, life: u32, write: &LeaseWrite) -> Reply {
+    fn apply_lease(&mut self, node: usize, life: u32, write: &LeaseWrite) -> LeaseReply {
         let name = self.nodes[node].name.clone();
         let renewal = self.renewal_mark(node);
         let mut facts = facts_of(&name, &write.content, renewal.clone());
@@ -165,7 +165,7 @@ impl World {
         self.trace.mix([3, u64::from(life), node as u64]);
         self.store_lease(node, facts, write.content.node_uid.clone());
         let version = self.api.leases.get(&name).map(|l| l.version.to_string());
-        Reply::Lease { instance: Some(write.content.instance.clone()), version, renewal }
+        LeaseReply::Lease { instance: Some(write.content.instance.clone()), version, renewal }
     }
 
     /// The mark of a renewal: the writer's wall clock in microseconds, as its own rule
@@ -179,7 +179,7 @@ impl World {
         format!("{mark:016}")
     }
 
-    pub fn lease_reply(&mut self, node: usize, life: u32, reply: Reply) {
+    pub fn lease_reply(&mut self, node: usize, life: u32, reply: LeaseReply) {
         if self.nodes[node].life != life {
             return;
         }
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    fn lease_written(&mut self, node: usize, result: Written) {
+    fn lease_written(&mut self, node: usize, result: LeaseWriteResult) {
         let Some(process) = &mut self.nodes[node].process else {
             return;
         };

@@ -1,6 +1,6 @@
 //! The allocation rules, each as a small cluster that is brought to rest.
 
-mod live;
+mod live_subnets;
 mod moves;
 mod order;
 mod providers;

@@ -78,7 +78,7 @@ fn an_address_decided_but_not_written_is_not_given_to_another() {
     assert!(matches!(w.book.decide(&b), Decision::Write(change)
         if change.ingress == Some(vec![vip("192.0.2.11")])));
     // The write fails: the same is decided again.
-    w.book.settled(&a, Sure::Yes);
+    w.book.settled(&a, WriteCertainty::Known);
     w.book.look_again(&a);
     w.book.look_again(&b);
     w.rest();

@@ -127,7 +127,8 @@ fn an_orphan_is_what_no_service_holds_asks_for_or_gives_back() {
     let asks = w.book.take_next().unwrap();
     let Decision::Ask(question) = w.book.decide(&asks) else { panic!("it has to ask") };
     w.book.busy(&asks);
-    let entry = |service: &str, ip: &str| Listed { service: ObjectKey::new(service).unwrap(), ip: vip(ip) };
+    let entry =
+        |service: &str, ip: &str| ProviderListing { service: ObjectKey::new(service).unwrap(), ip: vip(ip) };
     let book = [
         entry("ns/holds", "203.0.113.7"),
         entry("ns/holds", "203.0.113.6"),
@@ -141,7 +142,7 @@ fn an_orphan_is_what_no_service_holds_asks_for_or_gives_back() {
     assert_eq!(orphans(&w), expected);
     // Answered and not decided on yet: it is as good as held.
     w.book.answer(&asks, question, Ok(vec![vip("203.0.113.8")]));
-    w.book.settled(&asks, Sure::Yes);
+    w.book.settled(&asks, WriteCertainty::Known);
     assert_eq!(orphans(&w), expected);
     w.rest();
     assert_eq!((w.ips("ns/asks"), orphans(&w)), ("203.0.113.8".into(), expected.to_vec()));

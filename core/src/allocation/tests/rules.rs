@@ -172,8 +172,8 @@ fn shared_addresses_by_key_and_port() {
 fn strangers_are_never_touched_and_their_addresses_never_given() {
     let mut w = two_groups();
     let mut foreign = mk_service("ns/foreign");
-    (foreign.whose, foreign.held, foreign.marked) = (Whose::Foreign, vec![vip("192.0.2.10")], true);
-    foreign.terms = crate::pools::Terms::alone();
+    (foreign.whose, foreign.held, foreign.marked) = (ServiceOwner::Foreign, vec![vip("192.0.2.10")], true);
+    foreign.terms = crate::pools::SharingTerms::alone();
     w.apply(foreign.clone());
     w.apply(mk_service("ns/a"));
     assert_eq!(w.get("ns/foreign"), &foreign);
@@ -184,13 +184,13 @@ fn strangers_are_never_touched_and_their_addresses_never_given() {
 fn a_service_that_is_no_load_balancer_any_more_gives_back() {
     let mut w = two_groups();
     w.apply(mk_service("ns/a"));
-    w.edit("ns/a", |a| (a.whose, a.held) = (Whose::NoLoadBalancer, Vec::new()));
+    w.edit("ns/a", |a| (a.whose, a.held) = (ServiceOwner::NoLoadBalancer, Vec::new()));
     let a = w.get("ns/a");
     assert!(!a.marked && a.from.is_none());
     assert_eq!(w.events.last().unwrap(), "AddressReleased: ns/a");
     w.apply(mk_service("ns/b"));
     assert_eq!(w.ips("ns/b"), "192.0.2.10");
-    w.edit("ns/b", |b| (b.whose, b.held) = (Whose::Foreign, vec![vip("203.0.113.1")]));
+    w.edit("ns/b", |b| (b.whose, b.held) = (ServiceOwner::Foreign, vec![vip("203.0.113.1")]));
     assert!(!w.get("ns/b").marked, "our mark comes off when another class takes over");
 }
 

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::allocation::*;
 use crate::facts::PoolType;
 use crate::ids::{Family, ObjectKey, Vip};
-use crate::pools::{Families, Group, GroupName, PoolText, Port, Protocol, Range, Rules, SharingKey, Terms};
+use crate::pools::{
+    Families, Group, GroupName, PoolText, Port, Protocol, Range, RangeRules, SharingKey, SharingTerms,
+};
 
 pub(super) const SYSTEM: &str = "purelb-system";
 
@@ -30,7 +32,7 @@ pub(super) fn mk_group(group: &str, created: i64, pools: &[(&str, &str)]) -> Gro
                 (Family::V4, format!("spec.local.v4pools[{i}]"))
             };
             let text = PoolText { pool, subnet, aggregation: "default" };
-            Range::parse(&field, text, family, &Rules::default()).unwrap()
+            Range::parse(&field, text, family, &RangeRules::default()).unwrap()
         })
         .collect();
     let group = Group::new(name(group), created, ranges).unwrap();
@@ -79,7 +81,7 @@ pub(super) fn mk_service(key: &str) -> ServiceAsk {
         key: ObjectKey::new(key).unwrap(),
         uid: format!("uid of {key}"),
         created: 0,
-        whose: Whose::Ours,
+        whose: ServiceOwner::Ours,
         marked: false,
         held: Vec::new(),
         from: None,
@@ -89,7 +91,7 @@ pub(super) fn mk_service(key: &str) -> ServiceAsk {
         explicit: Ok(Vec::new()),
         deprecated_field: false,
         families: Families::One(Family::V4),
-        terms: Terms { sharing: None, ports: [Port::new(Protocol::Tcp, 80)].into(), pods: None },
+        terms: SharingTerms { sharing: None, ports: [Port::new(Protocol::Tcp, 80)].into(), pods: None },
         multi_pool: None,
         re_evaluate: false,
         told: None,
@@ -97,7 +99,7 @@ pub(super) fn mk_service(key: &str) -> ServiceAsk {
 }
 
 pub(super) fn sharing(mut ask: ServiceAsk, key: &str, port: u16) -> ServiceAsk {
-    ask.terms = Terms::shared(SharingKey::new(key).unwrap(), [Port::new(Protocol::Tcp, port)]);
+    ask.terms = SharingTerms::shared(SharingKey::new(key).unwrap(), [Port::new(Protocol::Tcp, port)]);
     ask
 }
 
@@ -112,7 +114,7 @@ pub(super) fn of_group(mut ask: ServiceAsk, group: &str) -> ServiceAsk {
 }
 
 /// What a provider would do.
-pub(super) type Provider = Box<dyn FnMut(&Question) -> Result<Vec<Vip>, String>>;
+pub(super) type Provider = Box<dyn FnMut(&ProviderQuestion) -> Result<Vec<Vip>, String>>;
 
 pub(super) struct World {
     pub(super) book: Allocations,
@@ -208,7 +210,7 @@ impl World {
                     self.book.busy(&key);
                     let answer = (self.provider)(&question);
                     self.book.answer(&key, question, answer);
-                    self.book.settled(&key, Sure::Yes);
+                    self.book.settled(&key, WriteCertainty::Known);
                 }
             }
         }
@@ -220,11 +222,11 @@ impl World {
         self.writes += 1;
         let ask = self.objects.get_mut(key).unwrap();
         match &change.marks {
-            Some(Marks::Set { group, pool, skip_ipv6_dad }) => {
+            Some(ServiceMarks::Set { group, pool, skip_ipv6_dad }) => {
                 (ask.marked, ask.from, ask.pool_type) = (true, Some(group.clone()), Some(*pool));
                 ask.skip_ipv6_dad = *skip_ipv6_dad;
             }
-            Some(Marks::Clear) => {
+            Some(ServiceMarks::Clear) => {
                 (ask.marked, ask.from, ask.pool_type, ask.skip_ipv6_dad) = (false, None, None, false);
             }
             None => {}
@@ -242,7 +244,7 @@ impl World {
         }
         self.events.extend(change.notes.iter().map(|note| format!("{}: {key}", note.kind.as_str())));
         self.book.observe(ask.clone());
-        self.book.settled(key, Sure::Yes);
+        self.book.settled(key, WriteCertainty::Known);
     }
 
     /// No address is with two Services that did not agree, and the ledger says what

@@ -143,7 +143,7 @@ impl Model {
         }
     }
 
-    fn order(&self, vip: Vip, restriction: &Restriction) -> Vec<Ranked> {
+    fn order(&self, vip: Vip, restriction: &Restriction) -> Vec<RankedCandidate> {
         let (only, prefer) = match restriction {
             Restriction::None => (None, None),
             Restriction::Nodes(only) => (Some(only), None),
@@ -156,10 +156,10 @@ impl Model {
             let stands = stands && !candidacy.declined.contains(&vip);
             if stands && only.is_none_or(|set| set.contains(node)) {
                 let preferred = prefer.is_none_or(|set| set.contains(node));
-                order.push(Ranked {
+                order.push(RankedCandidate {
                     node: node.clone(),
                     score: score(node.as_str(), &vip.to_string()),
-                    tier: if preferred { Tier::First } else { Tier::Fallback },
+                    tier: if preferred { CandidateTier::First } else { CandidateTier::Fallback },
                     rank: candidacy.rank,
                 });
             }
@@ -176,11 +176,11 @@ impl Model {
         self.tracked.iter().filter_map(winner).collect()
     }
 
-    fn take_changes(&mut self) -> Vec<Change> {
+    fn take_changes(&mut self) -> Vec<WinnerChange> {
         let now = self.winners();
         let before = std::mem::replace(&mut self.taken, now);
         let vips: BTreeSet<Vip> = before.keys().chain(self.taken.keys()).copied().collect();
-        let changes = vips.into_iter().map(|vip| Change {
+        let changes = vips.into_iter().map(|vip| WinnerChange {
             vip,
             before: before.get(&vip).cloned(),
             after: self.taken.get(&vip).cloned(),
@@ -191,7 +191,7 @@ impl Model {
     fn by_subnet(&self) -> BTreeMap<IpNet, usize> {
         let mut members: BTreeMap<IpNet, BTreeSet<(&NodeName, bool)>> = BTreeMap::new();
         for (node, candidacy) in &self.members {
-            for net in subnets::clean(candidacy.subnets.iter().copied()) {
+            for net in subnet_table::clean(candidacy.subnets.iter().copied()) {
                 members.entry(net).or_default().insert((node, candidacy.eligible));
             }
         }
@@ -225,7 +225,7 @@ fn check(election: &Election, model: &Model, out: &NodeName, what_if: &Restricti
         assert_eq!(election.winner(vip), winners.get(&vip), "winner of {vip}");
         let standing = order.first().filter(|_| model.tracked.contains_key(&vip));
         assert_eq!(election.standing(vip).as_ref(), standing, "standing of {vip}");
-        let rest: Vec<Ranked> = order.into_iter().filter(|ranked| ranked.node != *out).collect();
+        let rest: Vec<RankedCandidate> = order.into_iter().filter(|ranked| ranked.node != *out).collect();
         assert_eq!(election.order_without(vip, std::slice::from_ref(out)), rest);
         assert_eq!(election.order_under(vip, what_if), model.order(vip, what_if));
     }

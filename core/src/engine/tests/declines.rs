@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::facts::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 const NET: &str = "192.168.1.0/24";
@@ -28,14 +28,14 @@ fn pass(world: &mut World, seconds: u64, announced: &[&str]) {
 }
 
 fn put_attempts(world: &World, from: usize) -> usize {
-    world.log[from..].iter().filter(|e| matches!(e, Effect::Apply { op: Op::Put(_), .. })).count()
+    world.log[from..].iter().filter(|e| matches!(e, Effect::Apply { op: KernelChange::Put(_), .. })).count()
 }
 
 #[test]
 fn what_the_kernel_refuses_for_good_is_left_to_the_next_in_line() {
     let (mut world, ip) = mk_pair();
     world.apply_error = Some("no room".to_owned());
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(1_000);
     assert!(!declines(&world, &ip), "it may pass");
     world.ms(1_000);
@@ -62,7 +62,7 @@ fn what_the_kernel_refuses_for_good_is_left_to_the_next_in_line() {
 fn an_operator_need_not_wait_for_the_next_try() {
     let (mut world, ip) = mk_pair();
     world.apply_error = Some("no room".to_owned());
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(2_000);
     assert!(declines(&world, &ip));
     world.apply_error = None;
@@ -80,17 +80,17 @@ fn nothing_is_declined_in_favour_of_nobody() {
     for peers in [vec![], vec![older]] {
         let mut world = World::new().listed(vec![], peers);
         world.apply_error = Some("no room".to_owned());
-        world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+        world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
         world.ms(9_000);
         assert!(!declines(&world, &ip));
         assert_eq!(world.reason(&ip).name(), "ApplyFailed");
     }
     // The next in line is gone, or has declined as well: we go on trying.
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(2_000);
     assert!(declines(&world, &ip));
     let too = LeaseFacts { declined: Some([vip(&ip)].into()), ..mk_peer("peer", 3, &[]) };
-    world.feed(Input::Leases(Update::Set(too)));
+    world.feed(Input::Leases(FactsUpdate::Set(too)));
     world.ms(100);
     assert!(!declines(&world, &ip));
     assert_eq!(world.reason(&ip).name(), "ApplyFailed");
@@ -101,7 +101,7 @@ fn somebody_elses_address_on_the_winner_does_not_keep_it_from_everybody() {
     let (mut world, ip) = mk_pair();
     let net = format!("{ip}/24").parse().unwrap();
     world.feed(Input::AddressSet(mk_address(ETH0, &format!("{ip}/24"))));
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert_eq!(world.reason(&ip), Reason::ForeignAddress { interface: ifname("eth0") });
     pass(&mut world, 4, &[]);
     assert!(!declines(&world, &ip), "somebody may be moving it");
@@ -125,7 +125,7 @@ fn a_duplicate_is_looked_for_twice() {
         .find(|ip| crate::election::score("me", ip) < crate::election::score("peer", ip))
         .unwrap();
     world.dad = Dad::Failed;
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert_eq!(world.reason(&ip).name(), "Duplicate");
     world.ms(4_900);
     assert!(!declines(&world, &ip));
@@ -138,28 +138,28 @@ fn a_duplicate_is_looked_for_twice() {
 fn what_a_peer_declines_is_ours() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert!(!world.holds(&ip));
     let declining = LeaseFacts { declined: Some([vip(&ip)].into()), ..mk_peer("peer", 2, &[]) };
-    world.feed(Input::Leases(Update::Set(declining)));
+    world.feed(Input::Leases(FactsUpdate::Set(declining)));
     assert!(world.holds(&ip));
     world.peer("peer", &[]);
     assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") }, "another try of it");
     world.ms(100);
     let again = LeaseFacts { declined: Some([vip(&ip)].into()), ..mk_peer("peer", 3, &[]) };
-    world.feed(Input::Leases(Update::Set(again)));
+    world.feed(Input::Leases(FactsUpdate::Set(again)));
     assert!(world.holds(&ip), "never let go of");
-    assert!(!world.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. })));
+    assert!(!world.log.iter().any(|e| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. })));
 }
 
 #[test]
 fn where_everybody_has_declined_the_others_say_so() {
     let ip = "192.168.1.100";
     let mut world = World::new().listed(vec![mk_service("a", &[ip])], vec![mk_peer("peer", 1, &[])]);
-    world.feed(Input::Link(Update::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
+    world.feed(Input::Link(FactsUpdate::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
     let declining = LeaseFacts { declined: Some([vip(ip)].into()), ..mk_peer("peer", 2, &[]) };
     assert!(declining.subnets.contains(&NET.parse().unwrap()));
-    world.feed(Input::Leases(Update::Set(declining)));
+    world.feed(Input::Leases(FactsUpdate::Set(declining)));
     assert_eq!(world.reason(ip), Reason::AllDeclined);
 }
 
@@ -170,10 +170,10 @@ fn what_is_in_no_group_that_we_know_is_left_to_those_who_know_it() {
     let mut world = World::of_groups(vec![]).listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
     world.peer("peer", &[]);
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert_eq!(world.reason(&ip), Reason::NotInPool);
     assert!(declines(&world, &ip), "the peer would let go of it, and we would never take it");
-    world.feed(Input::Groups(Update::Set(mk_local_group())));
+    world.feed(Input::Groups(FactsUpdate::Set(mk_local_group())));
     pass(&mut world, 3, &[&ip]);
     assert!(!declines(&world, &ip));
     assert!(world.holds(&ip), "{:?}", world.reason(&ip));
@@ -191,7 +191,7 @@ fn what_is_in_no_group_is_not_declined_in_favour_of_nobody() {
 fn a_kernel_that_does_not_answer_is_as_good_as_one_that_refuses() {
     let (mut world, ip) = mk_pair();
     world.busy = true;
-    world.feed(Input::Services(Update::Set(mk_service("b", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("b", &[&ip]))));
     pass(&mut world, 9, &[]);
     assert!(!declines(&world, &ip));
     pass(&mut world, 2, &[]);
@@ -212,7 +212,7 @@ fn a_kernel_that_does_not_answer_is_as_good_as_one_that_refuses() {
 fn a_kernel_that_does_not_answer_is_noticed_by_time_alone() {
     let (mut world, ip) = mk_pair();
     world.busy = true;
-    world.feed(Input::Services(Update::Set(mk_service("b", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("b", &[&ip]))));
     world.ms(5_000);
     world.peer("peer", &[]);
     world.ms(4_999);
@@ -227,7 +227,7 @@ fn a_kernel_that_does_not_answer_keeps_nobody_waiting_who_has_the_address() {
     let (mut world, ip) = mk_pair();
     world.busy = true;
     world.peer("peer", &[&ip]);
-    world.feed(Input::Services(Update::Set(mk_service("b", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("b", &[&ip]))));
     world.ms(2_400);
     assert!(!declines(&world, &ip));
     world.ms(200);
@@ -238,15 +238,15 @@ fn a_kernel_that_does_not_answer_keeps_nobody_waiting_who_has_the_address() {
 #[test]
 fn refusals_of_an_earlier_time_do_not_count() {
     let (mut world, ip) = mk_pair();
-    world.feed(Input::Services(Update::Set(mk_service("b", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("b", &[&ip]))));
     assert!(world.holds(&ip));
     world.apply_error = Some("Operation not permitted".to_owned());
-    world.feed(Input::Link(Update::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
+    world.feed(Input::Link(FactsUpdate::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
     pass(&mut world, 8, &[&ip]);
     world.expire();
     assert!(!world.holds(&ip));
     world.apply_error = None;
-    world.feed(Input::Link(Update::Set(mk_link(ETH0, "eth0"))));
+    world.feed(Input::Link(FactsUpdate::Set(mk_link(ETH0, "eth0"))));
     let before = world.log.len();
     pass(&mut world, 3, &[&ip]);
     let declined = |e: &Effect| matches!(e, Effect::WriteLease(w) if !w.content.declined.is_empty());

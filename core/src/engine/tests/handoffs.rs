@@ -1,14 +1,14 @@
 use super::world::*;
 use crate::facts::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 /// `me` holds an address, alone; then the better candidate `peer` joins.
 fn joined() -> (World, String) {
     let mut world = World::new().listed(vec![], vec![]);
-    world.feed(Input::Nodes(Update::Set(mk_node("peer"))));
+    world.feed(Input::Nodes(FactsUpdate::Set(mk_node("peer"))));
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert!(world.holds(&ip));
     world.peer("peer", &[]);
     (world, ip)
@@ -39,7 +39,7 @@ fn who_gives_an_address_away_announces_it_no_more() {
     assert_eq!(world.announcements(&ip), said, "clients are the peer's now");
     // The peer is gone before we let go: we keep it, and call the clients back.
     world.peer("peer", &[]);
-    world.feed(Input::Leases(Update::Gone(node("peer"))));
+    world.feed(Input::Leases(FactsUpdate::Gone(node("peer"))));
     assert_eq!(world.reason(&ip).name(), "Announcing");
     assert_eq!(world.announcements(&ip), said + 1);
 }
@@ -66,7 +66,7 @@ fn the_new_owner_takes_it_without_dad_and_announces_again_when_the_old_one_let_g
         .find(|ip| crate::election::score("me", ip) < crate::election::score("peer", ip))
         .unwrap();
     world.peer("peer", &[&ip]);
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert!(world.spec(&ip).no_dad, "the duplicate is our own peer");
     assert_eq!(world.announcements(&ip), 1);
     world.ms(5_000);
@@ -80,7 +80,7 @@ fn the_new_owner_takes_it_without_dad_and_announces_again_when_the_old_one_let_g
 fn without_a_rival_dad_is_done() {
     let world = World::new().listed(vec![mk_service("a", &["fd00:1::f0"])], vec![]);
     let first = world.log.iter().find_map(|e| match e {
-        Effect::Apply { op: Op::Put(spec), .. } => Some(spec),
+        Effect::Apply { op: KernelChange::Put(spec), .. } => Some(spec),
         _ => None,
     });
     assert!(!first.unwrap().no_dad);
@@ -90,7 +90,7 @@ fn without_a_rival_dad_is_done() {
 fn a_dead_peers_address_is_taken_when_its_lease_has_run_out() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(9_999);
     assert!(!world.holds(&ip));
     world.ms(1);
@@ -101,7 +101,7 @@ fn a_dead_peers_address_is_taken_when_its_lease_has_run_out() {
 fn draining_waits_with_the_deadline_until_the_others_can_know() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.api = None;
     let since = "2026-01-01T00:00:00Z".to_owned();
     world.feed(Input::Command(Command::Drain { since: since.clone(), force: false }));
@@ -134,9 +134,9 @@ fn draining_keeps_what_nobody_else_can_take_unless_forced() {
 fn a_vouched_down_peer_is_out_at_once() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     assert!(!world.holds(&ip));
-    world.feed(Input::Nodes(Update::Set(NodeFacts { out_of_service: true, ..mk_node("peer") })));
+    world.feed(Input::Nodes(FactsUpdate::Set(NodeFacts { out_of_service: true, ..mk_node("peer") })));
     assert!(world.holds(&ip));
 }
 
@@ -146,13 +146,13 @@ fn endpoints_restrict_who_may_win() {
     let ip = world.address_won_by("peer", "peer");
     let local = ServiceFacts { only_local_endpoints: true, ..mk_service("a", &[&ip]) };
     let key = local.key.clone();
-    world.feed(Input::Services(Update::Set(local)));
+    world.feed(Input::Services(FactsUpdate::Set(local)));
     assert_eq!(world.reason(&ip), Reason::NoEndpoints);
     let slice =
         |on: &str| EndpointFacts { slice: key.clone(), service: key.clone(), nodes: [node(on)].into() };
-    world.feed(Input::Endpoints(Update::Set(slice("me"))));
+    world.feed(Input::Endpoints(FactsUpdate::Set(slice("me"))));
     assert!(world.holds(&ip));
-    world.feed(Input::Endpoints(Update::Set(slice("peer"))));
+    world.feed(Input::Endpoints(FactsUpdate::Set(slice("peer"))));
     assert_eq!(world.reason(&ip), Reason::HandingOver { to: node("peer") });
 }
 
@@ -160,7 +160,7 @@ fn endpoints_restrict_who_may_win() {
 fn whether_a_silent_peer_is_dead_is_found_out_at_once() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(5_000);
     world.peer("peer", &[&ip]);
     // Our own renewals go out at 3.3 s steps, whatever the peer's expiry is.

@@ -1,7 +1,7 @@
 use super::world::*;
 use crate::facts::*;
 use crate::ids::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 const IP: &str = "192.168.1.100";
@@ -22,7 +22,7 @@ fn a_stop_ends_although_the_kernel_keeps_an_address_and_leaves_the_lease_to_expi
     let mut world = World::new().listed(vec![mk_service("a", &[IP])], vec![]);
     world.apply_error = Some("Operation not permitted".to_owned());
     let since = "2026-01-01T00:00:00Z".to_owned();
-    world.feed(Input::Command(Command::Shutdown { mode: Shutdown::Graceful, since }));
+    world.feed(Input::Command(Command::Shutdown { mode: ShutdownMode::Graceful, since }));
     let before = world.log.len();
     world.ms(12_000);
     assert!(world.exited, "within the time the service manager gives it");
@@ -38,7 +38,7 @@ fn a_stop_ends_although_the_kernel_keeps_what_every_node_has_and_deletes_the_lea
     let mut world = remote_world();
     world.apply_error = Some("Operation not permitted".to_owned());
     let since = "2026-01-01T00:00:00Z".to_owned();
-    world.feed(Input::Command(Command::Shutdown { mode: Shutdown::Now, since }));
+    world.feed(Input::Command(Command::Shutdown { mode: ShutdownMode::Now, since }));
     world.ms(6_000);
     assert!(world.exited && world.lease.is_none());
     assert!(world.log.iter().any(|e| matches!(e, Effect::LeftBehind(_))));
@@ -49,11 +49,11 @@ fn a_refused_removal_is_tried_again_with_pauses() {
     let mut world = World::new().listed(vec![mk_service("a", &[IP])], vec![]);
     world.apply_error = Some("Operation not permitted".to_owned());
     let before = world.log.len();
-    world.feed(Input::Services(Update::All(vec![])));
+    world.feed(Input::Services(FactsUpdate::All(vec![])));
     world.pass(std::time::Duration::from_millis(3_000));
     let tries = world.log[before..]
         .iter()
-        .filter(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. }))
+        .filter(|e| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. }))
         .count();
     assert!((3..10).contains(&tries), "{tries} tries in three seconds");
     assert_eq!(world.reason(IP), Reason::NoService);
@@ -119,10 +119,10 @@ fn what_a_drained_node_kept_stays_with_the_peer_that_has_it_by_then() {
         draining: Some("then".to_owned()),
         ..mk_peer("peer", world.now.as_nanos(), &[IP])
     };
-    world.feed(Input::Nodes(Update::Set(mk_node("peer"))));
+    world.feed(Input::Nodes(FactsUpdate::Set(mk_node("peer"))));
     world.api = Some(Ok(()));
     for _ in 0..6 {
-        world.feed(Input::Leases(Update::Set(peer(&world))));
+        world.feed(Input::Leases(FactsUpdate::Set(peer(&world))));
         world.ms(1_000);
         assert!(!world.holds(IP), "a second owner");
     }
@@ -139,10 +139,11 @@ fn the_dummy_interface_of_an_earlier_run_goes_though_its_name_was_another() {
     dump.addresses.push(AddrFacts { ours: true, ..left });
     world.feed(Input::Kernel(dump));
     world.ms(100);
-    let fenced = |e: &Effect| matches!(e, Effect::Apply { op: Op::Put(s), .. } if s.index == OTHER_DUMMY);
+    let fenced =
+        |e: &Effect| matches!(e, Effect::Apply { op: KernelChange::Put(s), .. } if s.index == OTHER_DUMMY);
     assert!(!world.log.iter().any(fenced), "it is no local address");
     let name = ifname("lb-old");
-    let gone = |e: &Effect| matches!(e, Effect::Apply { op: Op::RemoveDummy { name: n }, .. } if *n == name);
+    let gone = |e: &Effect| matches!(e, Effect::Apply { op: KernelChange::RemoveDummy { name: n }, .. } if *n == name);
     assert!(world.log.iter().any(gone), "{:#?}", world.log);
 }
 
@@ -156,25 +157,27 @@ fn a_dummy_interface_with_another_name_replaces_the_one_before() {
     };
     let key = ObjectKey::of("purelb-system", "default").unwrap();
     let agent = AgentFacts { key, selector: Selector::default(), config: Ok(config) };
-    world.feed(Input::Agents(Update::Set(agent)));
+    world.feed(Input::Agents(FactsUpdate::Set(agent)));
     world.ms(2_000);
     assert_eq!(world.spec("10.100.0.7").index, OTHER_DUMMY);
-    let at = |op: &Op| world.log.iter().position(|e| matches!(e, Effect::Apply { op: o, .. } if o == op));
-    let gone = at(&Op::RemoveDummy { name: ifname("kube-lb0") }).expect("the old link goes");
-    let emptied = Op::Remove { index: DUMMY, net: "10.100.0.7/32".parse().unwrap() };
+    let at = |op: &KernelChange| {
+        world.log.iter().position(|e| matches!(e, Effect::Apply { op: o, .. } if o == op))
+    };
+    let gone = at(&KernelChange::RemoveDummy { name: ifname("kube-lb0") }).expect("the old link goes");
+    let emptied = KernelChange::Remove { index: DUMMY, net: "10.100.0.7/32".parse().unwrap() };
     assert!(at(&emptied).is_some_and(|at| at < gone), "after its last address");
 }
 
 #[test]
 fn a_slot_goes_with_its_address_and_only_its_writer_or_the_speaker_takes_it_off() {
-    let slot = |name: &str| Slot { node: node(name), interface: ifname("eth0") };
+    let slot = |name: &str| AnnouncingSlot { node: node(name), interface: ifname("eth0") };
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let slots = [("192.168.1.60", "me"), ("192.168.1.61", "peer"), ("192.168.1.62", "gone")];
     let service = ServiceFacts {
         slots: slots.iter().map(|(ip, n)| (vip(ip), slot(n))).collect(),
         ..mk_service("a", &[])
     };
-    world.feed(Input::Services(Update::Set(service.clone())));
+    world.feed(Input::Services(FactsUpdate::Set(service.clone())));
     let cleared = |world: &World| -> Vec<(Vip, NodeName)> {
         let all = world.log.iter().filter_map(|e| match e {
             Effect::ClearSlot { vip, node, .. } => Some((*vip, node.clone())),
@@ -187,7 +190,7 @@ fn a_slot_goes_with_its_address_and_only_its_writer_or_the_speaker_takes_it_off(
     world.ms(1_100);
     assert_eq!(cleared(&world).len(), 4, "asked for again while it is there");
     world.log.clear();
-    world.feed(Input::Services(Update::Set(ServiceFacts { slots: Default::default(), ..service })));
+    world.feed(Input::Services(FactsUpdate::Set(ServiceFacts { slots: Default::default(), ..service })));
     world.ms(3_000);
     assert!(cleared(&world).is_empty());
 }
@@ -195,9 +198,9 @@ fn a_slot_goes_with_its_address_and_only_its_writer_or_the_speaker_takes_it_off(
 #[test]
 fn the_slot_of_an_address_that_no_node_can_have_goes() {
     let mut world = World::new().listed(vec![mk_service("a", &[IP])], vec![]);
-    let slot = Slot { node: node("me"), interface: ifname("eth0") };
+    let slot = AnnouncingSlot { node: node("me"), interface: ifname("eth0") };
     let service = ServiceFacts { slots: [(vip(IP), slot)].into(), ..mk_service("a", &[IP]) };
-    world.feed(Input::Services(Update::Set(service)));
+    world.feed(Input::Services(FactsUpdate::Set(service)));
     let clears = |world: &World| world.log.iter().any(|e| matches!(e, Effect::ClearSlot { .. }));
     world.ms(2_000);
     assert!(!clears(&world), "it announces it");

@@ -2,10 +2,10 @@ use super::world::*;
 use crate::config::EngineConfig;
 use crate::facts::*;
 use crate::ids::InstanceId;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
-fn stop(mode: Shutdown) -> Input {
+fn stop(mode: ShutdownMode) -> Input {
     Input::Command(Command::Shutdown { mode, since: "2026-01-01T00:00:00Z".to_owned() })
 }
 
@@ -13,8 +13,8 @@ fn stop(mode: Shutdown) -> Input {
 fn a_graceful_stop_hands_over_withdraws_deletes_and_ends() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
-    world.feed(stop(Shutdown::Graceful));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
+    world.feed(stop(ShutdownMode::Graceful));
     assert!(world.holds(&ip) && !world.exited);
     assert!(world.lease.as_ref().unwrap().draining.is_some());
     world.peer("peer", &[&ip]);
@@ -29,7 +29,7 @@ fn a_graceful_stop_hands_over_withdraws_deletes_and_ends() {
 #[test]
 fn a_lone_node_stops_at_once() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
-    world.feed(stop(Shutdown::Graceful));
+    world.feed(stop(ShutdownMode::Graceful));
     assert!(world.exited && !world.holds("192.168.1.100") && world.lease.is_none());
 }
 
@@ -37,10 +37,10 @@ fn a_lone_node_stops_at_once() {
 fn a_second_request_withdraws_now() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
-    world.feed(stop(Shutdown::Graceful));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
+    world.feed(stop(ShutdownMode::Graceful));
     assert!(world.holds(&ip));
-    world.feed(stop(Shutdown::Now));
+    world.feed(stop(ShutdownMode::Now));
     assert!(!world.holds(&ip) && world.exited);
 }
 
@@ -48,9 +48,9 @@ fn a_second_request_withdraws_now() {
 fn a_stop_while_the_api_is_away_ends_in_bounded_time() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.api = None;
-    world.feed(stop(Shutdown::Graceful));
+    world.feed(stop(ShutdownMode::Graceful));
     world.ms(10_000);
     assert!(!world.holds(&ip) && world.exited);
 }
@@ -59,7 +59,7 @@ fn a_stop_while_the_api_is_away_ends_in_bounded_time() {
 fn leaving_for_a_successor_touches_nothing() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     let before = world.log.len();
-    world.feed(stop(Shutdown::Leave));
+    world.feed(stop(ShutdownMode::Leave));
     assert_eq!(world.log[before..], [Effect::Exit]);
     assert!(world.holds("192.168.1.100") && world.lease.is_some());
 }
@@ -75,11 +75,11 @@ fn a_new_process_adopts_what_the_old_one_left() {
     lease.instance = Some(InstanceId::new("one").unwrap());
     new.list_all_but_services(vec![lease]);
     assert_eq!(new.lease.as_ref().unwrap().announced.len(), 1, "our word stands while we look around");
-    let extended = new.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Put(_), .. }));
+    let extended = new.log.iter().any(|e| matches!(e, Effect::Apply { op: KernelChange::Put(_), .. }));
     assert!(extended, "kept alive before the picture is whole");
-    new.feed(Input::Services(Update::All(vec![mk_service("a", &["192.168.1.100"])])));
+    new.feed(Input::Services(FactsUpdate::All(vec![mk_service("a", &["192.168.1.100"])])));
     assert_eq!(new.reason("192.168.1.100"), Reason::Announcing { interface: ifname("eth0") });
-    assert!(!new.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. })));
+    assert!(!new.log.iter().any(|e| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. })));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_link_that_flaps_while_the_api_is_awaited_has_to_prove_itself() {
     world.feed(Input::Kernel(world.dump()));
     for carrier in [false, true, false, true] {
         world.ms(500);
-        world.feed(Input::Link(Update::Set(LinkFacts { carrier, ..mk_link(ETH0, "eth0") })));
+        world.feed(Input::Link(FactsUpdate::Set(LinkFacts { carrier, ..mk_link(ETH0, "eth0") })));
     }
     let mut world = world.listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     world.ms(1_000);
@@ -110,7 +110,7 @@ fn what_is_gone_by_the_end_of_a_step_is_not_kept_alive() {
         Effect::WriteLease(write) => Some(write.seq),
         _ => None,
     });
-    let result = Ok(Renewed { renewal: "own-1".to_owned() });
+    let result = Ok(LeaseRenewal { renewal: "own-1".to_owned() });
     let written = Input::LeaseWritten { seq: seq.unwrap(), sent_at: new.now, result };
     let gone = Input::AddressGone { index: ETH0, net: "192.168.1.100/24".parse().unwrap() };
     let effects = new.engine.step_all(new.now, [written, gone]);
@@ -139,7 +139,7 @@ fn a_lease_found_at_the_start_counts_for_our_own_duration_at_least() {
     edited.duration_seconds = -5;
     let mut world = World::new().listed(vec![], vec![edited]);
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(9_900);
     assert!(!world.holds(&ip));
     world.ms(4_000);
@@ -151,7 +151,7 @@ fn taken_by_another_instance_it_stays_out_until_that_one_is_gone() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     let mut other = mk_peer("me", 99, &[]);
     other.instance = Some(InstanceId::new("other").unwrap());
-    world.feed(Input::Leases(Update::Set(other)));
+    world.feed(Input::Leases(FactsUpdate::Set(other)));
     assert!(!world.holds("192.168.1.100"));
     assert!(matches!(world.reason("192.168.1.100"), Reason::Fenced { cause: FenceCause::Taken { .. } }));
     world.ms(9_000);
@@ -166,7 +166,7 @@ fn a_bad_agent_keeps_the_last_good_one_and_says_so() {
     let key = crate::ObjectKey::of("purelb-system", "default").unwrap();
     let problem = ConfigProblem { object: key.clone(), field: "spec.x".to_owned(), message: "no".to_owned() };
     let bad = AgentFacts { key, selector: Selector::default(), config: Err(problem) };
-    world.feed(Input::Agents(Update::Set(bad)));
+    world.feed(Input::Agents(FactsUpdate::Set(bad)));
     assert!(world.holds("192.168.1.100"));
     assert_eq!(world.events(EventKind::ConfigError), 1);
     assert_eq!(world.engine.snapshot(world.now).problems.len(), 1);
@@ -177,7 +177,7 @@ fn elsewhere() -> Input {
     let key = crate::ObjectKey::of("purelb-system", "default").unwrap();
     let match_labels = [("role".to_owned(), "edge".to_owned())].into();
     let selector = Selector { match_labels, ..Selector::default() };
-    Input::Agents(Update::All(vec![AgentFacts { key, selector, config: Ok(AgentConfig::default()) }]))
+    Input::Agents(FactsUpdate::All(vec![AgentFacts { key, selector, config: Ok(AgentConfig::default()) }]))
 }
 
 fn default_route() -> Input {
@@ -194,7 +194,7 @@ fn no_agent_for_this_node_means_candidate_for_nothing() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     world.feed(elsewhere());
     assert!(world.lease.as_ref().unwrap().subnets.is_empty());
-    assert_eq!(world.reason("192.168.1.100"), Reason::Pending { missing: Missing::Successor });
+    assert_eq!(world.reason("192.168.1.100"), Reason::Pending { missing: PendingCause::Successor });
     world.ms(5_000);
     assert!(!world.holds("192.168.1.100"), "nobody came for it");
     assert_eq!(world.reason("192.168.1.100"), Reason::NotSelected);
@@ -204,7 +204,7 @@ fn no_agent_for_this_node_means_candidate_for_nothing() {
 fn no_agent_at_all_means_the_defaults() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     world.feed(default_route());
-    world.feed(Input::Agents(Update::All(vec![])));
+    world.feed(Input::Agents(FactsUpdate::All(vec![])));
     world.ms(2_100);
     assert_eq!(world.reason("192.168.1.100"), Reason::Announcing { interface: ifname("eth0") });
 }
@@ -222,7 +222,7 @@ fn an_agent_made_anew_does_not_cost_the_delay_of_a_link() {
         assert_eq!(world.holds("192.168.1.100"), held);
         world.configure(anew.clone());
         assert!(world.holds("192.168.1.100"), "{:?}", world.reason("192.168.1.100"));
-        let removed = |e: &Effect| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. });
+        let removed = |e: &Effect| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. });
         assert_eq!(world.log[before..].iter().any(removed), !held, "it does not blink");
     }
 }

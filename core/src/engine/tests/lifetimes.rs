@@ -6,7 +6,7 @@ use super::world::*;
 use crate::config::EngineConfig;
 use crate::facts::*;
 use crate::ids::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 const REMOTE: &str = "10.100.0.7";
@@ -25,7 +25,7 @@ fn remote_world() -> World {
 /// An LBNodeAgent that gives remote addresses a lifetime.
 fn mk_agent(valid: Option<u32>) -> Input {
     let dummy_address = AddressOptions { valid, preferred: None, no_prefix_route: false };
-    Input::Agents(Update::Set(AgentFacts {
+    Input::Agents(FactsUpdate::Set(AgentFacts {
         key: ObjectKey::of("purelb-system", "default").unwrap(),
         selector: Selector::default(),
         config: Ok(AgentConfig {
@@ -38,7 +38,9 @@ fn mk_agent(valid: Option<u32>) -> Input {
 
 fn puts(world: &World, from: usize, ip: &str) -> Vec<AddressSpec> {
     let put = |e: &Effect| match e {
-        Effect::Apply { op: Op::Put(spec), .. } if spec.net.addr() == vip(ip).ip() => Some(spec.clone()),
+        Effect::Apply { op: KernelChange::Put(spec), .. } if spec.net.addr() == vip(ip).ip() => {
+            Some(spec.clone())
+        }
         _ => None,
     };
     world.log[from..].iter().filter_map(put).collect()
@@ -48,7 +50,7 @@ fn puts(world: &World, from: usize, ip: &str) -> Vec<AddressSpec> {
 fn a_remote_address_with_a_lifetime_keeps_its_route_and_has_no_fence() {
     let mut world = remote_world().listed(vec![], vec![]);
     world.feed(mk_agent(Some(60)));
-    world.feed(Input::Services(Update::Set(mk_remote())));
+    world.feed(Input::Services(FactsUpdate::Set(mk_remote())));
     world.ms(120_000);
     let all = puts(&world, 0, REMOTE);
     let as_configured = |s: &AddressSpec| !s.no_prefix_route && s.until.is_none() && s.valid == Some(60);
@@ -64,13 +66,13 @@ fn a_remote_address_with_a_lifetime_keeps_its_route_and_has_no_fence() {
 fn what_is_on_its_way_out_is_not_kept_alive() {
     let mut world = World::new().listed(vec![], vec![mk_peer("peer", 1, &[])]);
     let ip = world.address_won_by("me", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.peer("peer", &[]);
     assert!(world.holds(&ip));
     world.busy = true;
-    world.feed(Input::Link(Update::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
+    world.feed(Input::Link(FactsUpdate::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
     let before = world.log.len();
-    world.feed(Input::Link(Update::Set(mk_link(ETH0, "eth0"))));
+    world.feed(Input::Link(FactsUpdate::Set(mk_link(ETH0, "eth0"))));
     world.ms(3_400);
     let kept = puts(&world, before, &ip);
     assert!(kept.is_empty(), "the kernel would remove it and then add it again: {kept:#?}");
@@ -80,7 +82,7 @@ fn what_is_on_its_way_out_is_not_kept_alive() {
 fn an_outage_of_the_api_does_not_end_a_remote_address_with_a_lifetime() {
     let mut world = remote_world().listed(vec![], vec![]);
     world.feed(mk_agent(Some(60)));
-    world.feed(Input::Services(Update::Set(mk_remote())));
+    world.feed(Input::Services(FactsUpdate::Set(mk_remote())));
     world.ms(3_400);
     world.api = None;
     let mut given = world.now;
@@ -92,7 +94,7 @@ fn an_outage_of_the_api_does_not_end_a_remote_address_with_a_lifetime() {
         }
         assert!(world.now.since(given) < Duration::from_secs(40), "it runs out");
     }
-    assert!(!world.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. })));
+    assert!(!world.log.iter().any(|e| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. })));
 }
 
 #[test]
@@ -131,11 +133,13 @@ fn what_was_left_for_ever_is_adopted_and_fenced() {
             world.ms(4_000);
             assert!(world.spec(LOCAL).until.is_some(), "also before the picture is whole");
         }
-        world.feed(Input::Services(Update::All(vec![mk_service("a", &[LOCAL])])));
+        world.feed(Input::Services(FactsUpdate::All(vec![mk_service("a", &[LOCAL])])));
         world.ms(4_000);
         assert_eq!(world.reason(LOCAL), Reason::Announcing { interface: ifname("eth0") });
         assert!(world.spec(LOCAL).until.is_some(), "no longer for ever");
-        assert!(!world.log.iter().any(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. })));
+        assert!(
+            !world.log.iter().any(|e| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. }))
+        );
     }
 }
 
@@ -147,7 +151,7 @@ fn without_the_fence_what_is_for_ever_stays_so() {
     };
     let mut world = World::with(config).listed(vec![mk_service("a", &[LOCAL])], vec![]);
     let local_address = AddressOptions { valid: None, preferred: None, no_prefix_route: true };
-    world.feed(Input::Agents(Update::Set(AgentFacts {
+    world.feed(Input::Agents(FactsUpdate::Set(AgentFacts {
         key: ObjectKey::of("purelb-system", "default").unwrap(),
         selector: Selector::default(),
         config: Ok(AgentConfig {
@@ -201,10 +205,11 @@ fn a_removal_that_fails_is_tried_again_at_a_measured_pace() {
     let mut world = World::new().listed(vec![mk_service("a", &[LOCAL])], vec![]);
     world.apply_error = Some("no".to_owned());
     let before = world.log.len();
-    world.feed(Input::Services(Update::All(vec![])));
+    world.feed(Input::Services(FactsUpdate::All(vec![])));
     world.ms(1_000);
-    let tries =
-        world.log[before..].iter().filter(|e| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. }));
+    let tries = world.log[before..]
+        .iter()
+        .filter(|e| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. }));
     assert!((2..=5).contains(&tries.count()));
     world.apply_error = None;
     world.ms(2_000);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::world::*;
 use crate::facts::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 #[test]
@@ -27,10 +27,11 @@ fn nothing_is_done_on_half_a_picture() {
     let leftover = mk_address(ETH0, "192.168.1.77/24");
     world.feed(Input::AddressSet(AddrFacts { ours: true, permanent: false, ..leftover }));
     world.ms(20_000);
-    let touched =
-        |e: &Effect| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. } | Effect::Announce { .. });
+    let touched = |e: &Effect| {
+        matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. } | Effect::Announce { .. })
+    };
     assert!(!world.log.iter().any(touched), "{:#?}", world.log);
-    world.feed(Input::Services(Update::All(vec![])));
+    world.feed(Input::Services(FactsUpdate::All(vec![])));
     assert!(world.log.iter().any(touched), "once the picture is whole, leftovers are swept");
 }
 
@@ -42,8 +43,10 @@ fn lifetimes_end_at_the_fence_and_are_extended_by_every_renewal() {
     assert!(world.spec("192.168.1.100").no_prefix_route);
     let before = world.log.len();
     world.ms(3_400);
-    let extended =
-        world.log[before..].iter().filter(|e| matches!(e, Effect::Apply { op: Op::Put(_), .. })).count();
+    let extended = world.log[before..]
+        .iter()
+        .filter(|e| matches!(e, Effect::Apply { op: KernelChange::Put(_), .. }))
+        .count();
     assert_eq!(extended, 2);
     assert_eq!(world.announcements("192.168.1.100"), 3, "the repeats of the schedule and no more");
 }
@@ -88,8 +91,8 @@ fn at_the_renew_deadline_everything_goes_and_recovery_brings_it_back() {
 fn a_deleted_lease_withdraws_at_once_and_is_made_anew() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
     let before = world.log.len();
-    world.feed(Input::Leases(Update::Gone(node("me"))));
-    let removed = |e: &Effect| matches!(e, Effect::Apply { op: Op::Remove { .. }, .. });
+    world.feed(Input::Leases(FactsUpdate::Gone(node("me"))));
+    let removed = |e: &Effect| matches!(e, Effect::Apply { op: KernelChange::Remove { .. }, .. });
     let created = |e: &Effect| matches!(e, Effect::WriteLease(w) if w.mode == LeaseMode::Create);
     let log = &world.log[before..];
     assert!(log.iter().any(removed) && log.iter().any(created), "{log:#?}");
@@ -100,7 +103,7 @@ fn a_deleted_lease_withdraws_at_once_and_is_made_anew() {
 fn somebody_elses_address_is_neither_touched_nor_announced() {
     let mut world = World::new().listed(vec![], vec![]);
     world.feed(Input::AddressSet(mk_address(ETH0, "192.168.1.100/24")));
-    world.feed(Input::Services(Update::Set(mk_service("a", &["192.168.1.100"]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &["192.168.1.100"]))));
     assert_eq!(world.reason("192.168.1.100"), Reason::ForeignAddress { interface: ifname("eth0") });
     assert_eq!(world.events(EventKind::AnnouncementFailed), 1);
     assert!(!world.log.iter().any(|e| matches!(e, Effect::Apply { .. })));
@@ -124,7 +127,7 @@ fn an_address_removed_by_hand_comes_back() {
 fn a_refusal_of_the_kernel_is_visible_and_tried_again() {
     let mut world = World::new().listed(vec![], vec![]);
     world.apply_error = Some("no room".to_owned());
-    world.feed(Input::Services(Update::Set(mk_service("a", &["192.168.1.100"]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &["192.168.1.100"]))));
     world.ms(1_000);
     let Reason::ApplyFailed { error, attempt, .. } = world.reason("192.168.1.100") else {
         panic!("{:?}", world.reason("192.168.1.100"));
@@ -140,12 +143,12 @@ fn a_refusal_of_the_kernel_is_visible_and_tried_again() {
 #[test]
 fn a_lost_carrier_withdraws_at_once_and_leaves_the_lease() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
-    world.feed(Input::Link(Update::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
+    world.feed(Input::Link(FactsUpdate::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
     assert!(!world.holds("192.168.1.100"));
     assert!(world.lease.as_ref().unwrap().subnets.is_empty());
     assert_eq!(world.reason("192.168.1.100"), Reason::NoEligibleNode);
     assert_eq!(world.events(EventKind::NoEligibleNodes), 1);
-    world.feed(Input::Link(Update::Set(mk_link(ETH0, "eth0"))));
+    world.feed(Input::Link(FactsUpdate::Set(mk_link(ETH0, "eth0"))));
     world.ms(1_900);
     assert!(!world.holds("192.168.1.100"));
     world.ms(200);
@@ -164,7 +167,7 @@ fn duplicate_detection_is_waited_for_and_believed() {
     let mut world = World::new();
     world.dad = Dad::Running;
     let mut world = world.listed(vec![mk_service("a", &["fd00:1::f0"])], vec![]);
-    assert_eq!(world.reason("fd00:1::f0"), Reason::Pending { missing: Missing::DuplicateDetection });
+    assert_eq!(world.reason("fd00:1::f0"), Reason::Pending { missing: PendingCause::DuplicateDetection });
     world.ms(1_000);
     assert_eq!(world.announcements("fd00:1::f0"), 0);
     world.dad = Dad::Failed;
@@ -186,13 +189,13 @@ fn the_slot_on_the_service_is_claimed_once_per_change() {
     let slots = |w: &World| w.log.iter().filter(|e| matches!(e, Effect::WriteSlot { .. })).count();
     assert_eq!(slots(&world), 1);
     let with_slot = |who: &str| {
-        let slot = Slot { node: node(who), interface: ifname("eth0") };
+        let slot = AnnouncingSlot { node: node(who), interface: ifname("eth0") };
         ServiceFacts { slots: [(vip("192.168.1.100"), slot)].into(), ..mk_service("a", &["192.168.1.100"]) }
     };
-    world.feed(Input::Services(Update::Set(with_slot("me"))));
+    world.feed(Input::Services(FactsUpdate::Set(with_slot("me"))));
     world.ms(10_000);
     assert_eq!(slots(&world), 1);
-    world.feed(Input::Services(Update::Set(with_slot("thief"))));
+    world.feed(Input::Services(FactsUpdate::Set(with_slot("thief"))));
     assert_eq!(slots(&world), 2);
     assert_eq!(world.engine.snapshot(world.now).counters.slot_steals, 1);
 }
@@ -200,12 +203,12 @@ fn the_slot_on_the_service_is_claimed_once_per_change() {
 #[test]
 fn a_node_out_of_service_holds_nothing() {
     let mut world = World::new().listed(vec![mk_service("a", &["192.168.1.100"])], vec![]);
-    world.feed(Input::Nodes(Update::Set(NodeFacts { out_of_service: true, ..mk_node("me") })));
+    world.feed(Input::Nodes(FactsUpdate::Set(NodeFacts { out_of_service: true, ..mk_node("me") })));
     assert!(!world.holds("192.168.1.100"));
     assert_eq!(world.reason("192.168.1.100"), Reason::OutOfService);
-    world.feed(Input::Nodes(Update::Set(mk_node("me"))));
+    world.feed(Input::Nodes(FactsUpdate::Set(mk_node("me"))));
     assert!(world.holds("192.168.1.100"));
-    world.feed(Input::Nodes(Update::Gone(node("me"))));
+    world.feed(Input::Nodes(FactsUpdate::Gone(node("me"))));
     assert!(!world.holds("192.168.1.100"));
 }
 

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::facts::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 const NOBODYS: &str = "203.0.113.7";
@@ -25,7 +25,7 @@ fn one_that_could_not_serve_anything_is_not_waited_for() {
     let mut world = World::new().listed(vec![], vec![bystander, older]);
     for last in 1..20 {
         let ip = format!("203.0.113.{last}");
-        world.feed(Input::Services(Update::Set(mk_service(&format!("s{last}"), &[&ip]))));
+        world.feed(Input::Services(FactsUpdate::Set(mk_service(&format!("s{last}"), &[&ip]))));
     }
     assert_eq!(said(&world).len(), 19, "one event for each");
 }
@@ -35,7 +35,7 @@ fn the_next_one_says_it_when_the_one_to_say_it_is_gone() {
     let mut world = World::new().listed(vec![mk_service("a", &[NOBODYS])], vec![mk_peer("aaa", 1, &[])]);
     world.ms(2_000);
     assert!(said(&world).is_empty(), "aaa says it");
-    world.feed(Input::Leases(Update::Gone(node("aaa"))));
+    world.feed(Input::Leases(FactsUpdate::Gone(node("aaa"))));
     world.ms(11_000);
     assert_eq!(said(&world).len(), 1);
     world.ms(60_000);
@@ -49,9 +49,9 @@ fn a_lack_of_endpoints_is_said_when_it_lasts() {
     let key = service.key.clone();
     let slice = |on: &[&str]| {
         let nodes = on.iter().map(|n| node(n)).collect();
-        Input::Endpoints(Update::Set(EndpointFacts { slice: key.clone(), service: key.clone(), nodes }))
+        Input::Endpoints(FactsUpdate::Set(EndpointFacts { slice: key.clone(), service: key.clone(), nodes }))
     };
-    world.feed(Input::Services(Update::Set(service)));
+    world.feed(Input::Services(FactsUpdate::Set(service)));
     assert_eq!(world.reason(LOCAL), Reason::NoEndpoints);
     world.ms(4_000);
     world.feed(slice(&["me"]));
@@ -65,7 +65,7 @@ fn a_lack_of_endpoints_is_said_when_it_lasts() {
 #[test]
 fn selectors_that_leave_nobody_are_said() {
     let mut world = World::new().listed(vec![mk_service("a", &[LOCAL])], vec![]);
-    world.feed(Input::Agents(Update::All(vec![AgentFacts {
+    world.feed(Input::Agents(FactsUpdate::All(vec![AgentFacts {
         key: crate::ObjectKey::of("purelb-system", "other").unwrap(),
         selector: Selector {
             match_labels: [("zone".to_owned(), "b".to_owned())].into(),
@@ -81,7 +81,7 @@ fn selectors_that_leave_nobody_are_said() {
 #[test]
 fn a_node_that_is_not_selected_is_silent_while_another_is() {
     let mut world = World::new().listed(vec![mk_service("a", &[LOCAL])], vec![mk_peer("zzz", 1, &[])]);
-    world.feed(Input::Agents(Update::All(vec![AgentFacts {
+    world.feed(Input::Agents(FactsUpdate::All(vec![AgentFacts {
         key: crate::ObjectKey::of("purelb-system", "other").unwrap(),
         selector: Selector {
             match_labels: [("zone".to_owned(), "b".to_owned())].into(),

@@ -1,6 +1,6 @@
 use super::world::*;
 use crate::facts::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
 
 fn mk_remote(ip: &str) -> ServiceFacts {
@@ -20,8 +20,8 @@ fn mk_group(aggregation: Option<u8>) -> GroupFacts {
 #[test]
 fn a_remote_address_goes_to_the_dummy_for_ever_on_every_node() {
     let mut world = remote_world().listed(vec![], vec![mk_peer("peer", 1, &[])]);
-    world.feed(Input::Groups(Update::Set(mk_group(None))));
-    world.feed(Input::Services(Update::Set(mk_remote("10.100.0.7"))));
+    world.feed(Input::Groups(FactsUpdate::Set(mk_group(None))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_remote("10.100.0.7"))));
     let spec = world.spec("10.100.0.7");
     assert_eq!((spec.index, spec.valid, spec.net.to_string().as_str()), (DUMMY, None, "10.100.0.7/24"));
     assert!(!spec.no_prefix_route);
@@ -37,17 +37,17 @@ fn one_node_tells_of_a_remote_address_once() {
     // The first by name speaks.
     for (peer, events) in [("peer", 1), ("aaa", 0)] {
         let mut world = remote_world().listed(vec![], vec![mk_peer(peer, 1, &[])]);
-        world.feed(Input::Services(Update::Set(mk_remote(ip))));
+        world.feed(Input::Services(FactsUpdate::Set(mk_remote(ip))));
         assert!(world.holds(ip));
         assert_eq!(world.events(EventKind::AnnouncingNonLocal), events, "{peer}");
     }
     // Found in the kernel at the start.
     let mut world = remote_world();
     world.list_all_but_services(vec![mk_peer("peer", 1, &[])]);
-    world.feed(Input::Link(Update::Set(mk_link(DUMMY, "kube-lb0"))));
+    world.feed(Input::Link(FactsUpdate::Set(mk_link(DUMMY, "kube-lb0"))));
     let net = format!("{ip}/24");
     world.feed(Input::AddressSet(AddrFacts { ours: true, permanent: true, ..mk_address(DUMMY, &net) }));
-    world.feed(Input::Services(Update::All(vec![mk_remote(ip)])));
+    world.feed(Input::Services(FactsUpdate::All(vec![mk_remote(ip)])));
     assert_eq!(world.reason(ip).name(), "Announcing");
     assert_eq!(world.events(EventKind::AnnouncingNonLocal), 0);
 }
@@ -65,22 +65,22 @@ fn local_endpoints_decide_here_too() {
     let mut world = remote_world().listed(vec![], vec![]);
     let service = ServiceFacts { only_local_endpoints: true, ..mk_remote("10.100.0.7") };
     let key = service.key.clone();
-    world.feed(Input::Services(Update::Set(service)));
+    world.feed(Input::Services(FactsUpdate::Set(service)));
     assert_eq!(world.reason("10.100.0.7"), Reason::NoEndpoints);
     let slice =
         |on: &str| EndpointFacts { slice: key.clone(), service: key.clone(), nodes: [node(on)].into() };
-    world.feed(Input::Endpoints(Update::Set(slice("me"))));
+    world.feed(Input::Endpoints(FactsUpdate::Set(slice("me"))));
     assert!(world.holds("10.100.0.7"));
-    world.feed(Input::Endpoints(Update::Set(slice("peer"))));
+    world.feed(Input::Endpoints(FactsUpdate::Set(slice("peer"))));
     assert!(!world.holds("10.100.0.7"));
 }
 
 #[test]
 fn a_changed_aggregation_replaces_the_address() {
     let mut world = remote_world().listed(vec![], vec![]);
-    world.feed(Input::Groups(Update::Set(mk_group(None))));
-    world.feed(Input::Services(Update::Set(mk_remote("10.100.0.7"))));
-    world.feed(Input::Groups(Update::Set(mk_group(Some(32)))));
+    world.feed(Input::Groups(FactsUpdate::Set(mk_group(None))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_remote("10.100.0.7"))));
+    world.feed(Input::Groups(FactsUpdate::Set(mk_group(Some(32)))));
     let nets: Vec<String> = world.kernel.keys().map(|(_, n)| n.to_string()).collect();
     assert_eq!(nets, ["10.100.0.7/32"]);
 }
@@ -91,7 +91,7 @@ fn a_draining_node_leaves_the_paths_to_the_others_if_there_are_any() {
     let mut world = remote_world().listed(vec![mk_remote("10.100.0.7")], vec![]);
     world.feed(Input::Command(Command::Drain { since, force: false }));
     assert!(world.holds("10.100.0.7"));
-    world.feed(Input::Nodes(Update::Set(mk_node("peer"))));
+    world.feed(Input::Nodes(FactsUpdate::Set(mk_node("peer"))));
     world.peer("peer", &[]);
     world.feed(Input::Command(Command::Resync));
     assert!(!world.holds("10.100.0.7"));
@@ -108,7 +108,7 @@ fn own_net(aggregation: Option<u8>) -> World {
 fn a_prefix_route_never_hides_the_nodes_own_network() {
     let mut world = own_net(None);
     let reason = world.reason("192.168.1.200");
-    let what = Hidden::OwnAddress { address: vip("192.168.1.10"), interface: ifname("eth0") };
+    let what = HiddenNetwork::OwnAddress { address: vip("192.168.1.10"), interface: ifname("eth0") };
     assert_eq!(reason, Reason::HidesOwnNetwork { net: "192.168.1.0/24".parse().unwrap(), what });
     assert!(!world.holds("192.168.1.200"));
     assert_eq!(world.events(EventKind::AnnouncementFailed), 1);
@@ -129,7 +129,7 @@ fn the_gateways_own_address_is_refused_as_a_host_address_too() {
     let route = DefaultRoute { family: crate::ids::Family::V4, metric: 0, index: ETH0, gateway };
     world.feed(Input::DefaultRoutes(vec![route]));
     world.ms(100);
-    let what = Hidden::Gateway { address: vip("192.168.1.200") };
+    let what = HiddenNetwork::Gateway { address: vip("192.168.1.200") };
     let net = "192.168.1.200/32".parse().unwrap();
     assert_eq!(world.reason("192.168.1.200"), Reason::HidesOwnNetwork { net, what });
     assert!(!world.holds("192.168.1.200"));
@@ -142,7 +142,7 @@ fn a_prefix_route_never_hides_the_way_out() {
     let gateway = Some("192.168.1.254".parse().unwrap());
     let route = DefaultRoute { family: crate::ids::Family::V4, metric: 0, index: ETH0, gateway };
     world.feed(Input::DefaultRoutes(vec![route]));
-    let what = Hidden::Gateway { address: vip("192.168.1.254") };
+    let what = HiddenNetwork::Gateway { address: vip("192.168.1.254") };
     let net = "192.168.1.128/25".parse().unwrap();
     assert_eq!(world.reason("192.168.1.200"), Reason::HidesOwnNetwork { net, what });
     assert!(!world.holds("192.168.1.200"));
@@ -153,8 +153,8 @@ fn an_address_of_no_group_is_served_nowhere() {
     let mut world = World::of_groups(vec![]).listed(vec![mk_remote("192.168.1.200")], vec![]);
     assert_eq!(world.reason("192.168.1.200"), Reason::NotInPool);
     assert_eq!(world.events(EventKind::NoEligibleNodes), 1);
-    world.feed(Input::Groups(Update::Set(mk_local_group())));
+    world.feed(Input::Groups(FactsUpdate::Set(mk_local_group())));
     assert_eq!(world.reason("192.168.1.200"), Reason::Announcing { interface: ifname("eth0") });
-    world.feed(Input::Groups(Update::Gone("default".to_owned())));
+    world.feed(Input::Groups(FactsUpdate::Gone("default".to_owned())));
     assert!(world.holds("192.168.1.200"), "a group that goes does not take what it gave");
 }

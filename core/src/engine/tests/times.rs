@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use super::world::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::*;
-use crate::snapshot::{FenceView, Times};
+use crate::snapshot::{EngineTimes, FenceView};
 
 const IP: &str = "192.168.1.100";
 
-fn times(world: &World) -> Times {
+fn times(world: &World) -> EngineTimes {
     world.engine.clone().snapshot(world.now).times
 }
 
 /// `me` holds an address that the better candidate `peer` is to have.
 fn giving() -> (World, String) {
     let mut world = World::new().listed(vec![], vec![]);
-    world.feed(Input::Nodes(Update::Set(mk_node("peer"))));
+    world.feed(Input::Nodes(FactsUpdate::Set(mk_node("peer"))));
     let ip = world.address_won_by("peer", "peer");
-    world.feed(Input::Services(Update::Set(mk_service("a", &[&ip]))));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.peer("peer", &[]);
     (world, ip)
 }
@@ -54,7 +54,7 @@ fn a_confirmed_handoff_is_timed_to_the_word_of_the_other() {
 fn a_handoff_that_is_not_needed_any_more_was_abandoned() {
     let (mut world, ip) = giving();
     world.ms(400);
-    world.feed(Input::Leases(Update::Gone(node("peer"))));
+    world.feed(Input::Leases(FactsUpdate::Gone(node("peer"))));
     assert_eq!(world.reason(&ip).name(), "Announcing");
     let seen = times(&world);
     assert_eq!((seen.handoff_abandoned.count(), seen.handoff_abandoned.sum), (1, 400_000));

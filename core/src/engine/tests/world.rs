@@ -9,7 +9,7 @@ use crate::Engine;
 use crate::config::EngineConfig;
 use crate::facts::*;
 use crate::ids::*;
-use crate::io::*;
+use crate::messages::*;
 use crate::reason::Reason;
 use crate::time::Mono;
 
@@ -161,7 +161,7 @@ impl World {
     /// Everything listed: no peers, one LBNodeAgent for all, the given Services.
     pub(super) fn listed(mut self, services: Vec<ServiceFacts>, peers: Vec<LeaseFacts>) -> Self {
         self.list_all_but_services(peers);
-        self.feed(Input::Services(Update::All(services)));
+        self.feed(Input::Services(FactsUpdate::All(services)));
         self
     }
 
@@ -173,12 +173,12 @@ impl World {
             selector: Selector::default(),
             config: Ok(self.agent.clone()),
         };
-        self.feed(Input::Groups(Update::All(self.groups.clone())));
-        self.feed(Input::Endpoints(Update::All(vec![])));
-        self.feed(Input::Agents(Update::All(vec![agent])));
-        self.feed(Input::Nodes(Update::All(nodes)));
+        self.feed(Input::Groups(FactsUpdate::All(self.groups.clone())));
+        self.feed(Input::Endpoints(FactsUpdate::All(vec![])));
+        self.feed(Input::Agents(FactsUpdate::All(vec![agent])));
+        self.feed(Input::Nodes(FactsUpdate::All(nodes)));
         self.feed(Input::Kernel(self.dump()));
-        self.feed(Input::Leases(Update::All(peers)));
+        self.feed(Input::Leases(FactsUpdate::All(peers)));
     }
 
     /// The LBNodeAgent in force.
@@ -190,7 +190,7 @@ impl World {
         self.agent = config.clone();
         let key = ObjectKey::of("purelb-system", "default").unwrap();
         let agent = AgentFacts { key, selector: Selector::default(), config: Ok(config) };
-        self.feed(Input::Agents(Update::Set(agent)));
+        self.feed(Input::Agents(FactsUpdate::Set(agent)));
     }
 
     pub(super) fn dump(&self) -> KernelDump {
@@ -228,7 +228,7 @@ impl World {
         engine.snapshot(self.now);
         engine.step(self.now, input);
         // Every look leaves a mark there, until the next picture.
-        std::mem::take(&mut engine.picture.vips)
+        std::mem::take(&mut engine.snapshot_cache.vips)
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -270,13 +270,13 @@ impl World {
         let renewal = format!("own-{}", self.renewals);
         let result = answer.map(|()| {
             self.lease = Some(write.content.clone());
-            Renewed { renewal: renewal.clone() }
+            LeaseRenewal { renewal: renewal.clone() }
         });
         let ok = result.is_ok();
         self.inbox.push(Input::LeaseWritten { seq: write.seq, sent_at, result });
         if ok {
             let c = write.content;
-            let seen = Input::Leases(Update::Set(LeaseFacts {
+            let seen = Input::Leases(FactsUpdate::Set(LeaseFacts {
                 node: node("me"),
                 instance: Some(c.instance),
                 duration_seconds: 10,
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    fn apply(&mut self, id: u64, op: Op) {
+    fn apply(&mut self, id: u64, op: KernelChange) {
         if self.busy {
             return;
         }
@@ -304,20 +304,20 @@ impl World {
             return;
         }
         match op {
-            Op::Put(spec) => {
+            KernelChange::Put(spec) => {
                 self.inbox.push(Input::AddressSet(self.shown(&spec)));
                 self.kernel.insert((spec.index, spec.net), spec);
             }
-            Op::Remove { index, net } => {
+            KernelChange::Remove { index, net } => {
                 self.kernel.remove(&(index, net));
                 self.inbox.push(Input::AddressGone { index, net });
             }
-            Op::EnsureDummy { name } => {
+            KernelChange::EnsureDummy { name } => {
                 let index = if name == ifname("kube-lb0") { DUMMY } else { OTHER_DUMMY };
                 let link = LinkFacts { name, ..mk_link(index, "x") };
-                self.inbox.push(Input::Link(Update::Set(link)));
+                self.inbox.push(Input::Link(FactsUpdate::Set(link)));
             }
-            Op::RemoveDummy { .. } => {}
+            KernelChange::RemoveDummy { .. } => {}
         }
         self.inbox.push(Input::Applied { id, result: Ok(()) });
     }
@@ -384,7 +384,7 @@ impl World {
     /// The peer renews, and lists these addresses.
     pub(super) fn peer(&mut self, name: &str, announced: &[&str]) {
         let renewal = self.now.as_nanos();
-        self.feed(Input::Leases(Update::Set(mk_peer(name, renewal, announced))));
+        self.feed(Input::Leases(FactsUpdate::Set(mk_peer(name, renewal, announced))));
     }
 
     /// An address that `me` wins, or loses, against `peer`.
@@ -410,20 +410,20 @@ struct Objects {
     leases: BTreeMap<NodeName, LeaseFacts>,
 }
 
-fn note<K: Ord, T: Clone>(known: &mut BTreeMap<K, T>, update: &Update<T, K>, key: impl Fn(&T) -> K) {
+fn note<K: Ord, T: Clone>(known: &mut BTreeMap<K, T>, update: &FactsUpdate<T, K>, key: impl Fn(&T) -> K) {
     match update {
-        Update::All(all) => *known = all.iter().map(|t| (key(t), t.clone())).collect(),
-        Update::Set(one) => {
+        FactsUpdate::All(all) => *known = all.iter().map(|t| (key(t), t.clone())).collect(),
+        FactsUpdate::Set(one) => {
             known.insert(key(one), one.clone());
         }
-        Update::Gone(gone) => {
+        FactsUpdate::Gone(gone) => {
             known.remove(gone);
         }
     }
 }
 
-fn all<K, T: Clone>(known: &BTreeMap<K, T>) -> Update<T, K> {
-    Update::All(known.values().cloned().collect())
+fn all<K, T: Clone>(known: &BTreeMap<K, T>) -> FactsUpdate<T, K> {
+    FactsUpdate::All(known.values().cloned().collect())
 }
 
 impl Objects {

@@ -1,15 +1,14 @@
 //! How long an address took from "it is ours" to the kernel and to the first
 //! announcement: the time an operator feels.
 
-use crate::facts::AddrFacts;
-use crate::handoff::Stance;
+use crate::handoff::VipStance;
 use crate::time::Mono;
 
-use super::{Engine, VipState, Wish};
+use super::{Engine, VipFindings, VipState};
 
 /// Where an address is on its way to this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum VipArrival {
     #[default]
     Out,
     /// Ours since then; the kernel does not show it yet.
@@ -20,41 +19,35 @@ pub(super) enum Arrival {
 }
 
 impl Engine {
-    pub(super) fn time_arrival(
-        &mut self,
-        now: Mono,
-        state: &mut VipState,
-        stance: Stance,
-        wish: &Wish,
-        ours: &[AddrFacts],
-    ) {
-        let place = match (stance, &wish.place) {
-            (Stance::Have, Some(place)) => place,
+    pub(super) fn time_arrival(&mut self, found: &VipFindings, state: &mut VipState) {
+        let VipFindings { now, stance, ref desired, .. } = *found;
+        let place = match (stance, &desired.place) {
+            (VipStance::Have, Some(place)) => place,
             // It stays as it is while it is given away.
-            (Stance::Keep, _) => return,
+            (VipStance::Keep, _) => return,
             _ => {
-                state.arrival = Arrival::Out;
+                state.arrival = VipArrival::Out;
                 return;
             }
         };
-        let shown = ours.iter().any(|a| (a.index, a.net) == (place.index, place.net) && !a.tentative);
+        let shown = found.at(place).is_some_and(|a| !a.tentative);
         state.arrival = match state.arrival {
             // What an earlier run left has not travelled.
-            Arrival::Out if shown => Arrival::There,
-            Arrival::Asked(since) if shown => {
-                self.times.to_kernel.time(now.since(since));
-                Arrival::Shown(since)
+            VipArrival::Out if shown => VipArrival::There,
+            VipArrival::Asked(since) if shown => {
+                self.times.to_kernel.record_time(now.since(since));
+                VipArrival::Shown(since)
             }
-            Arrival::Out | Arrival::There if !shown => Arrival::Asked(now),
+            VipArrival::Out | VipArrival::There if !shown => VipArrival::Asked(now),
             // Gone before it was announced: it is still the same way.
-            Arrival::Shown(since) if !shown => Arrival::Asked(since),
+            VipArrival::Shown(since) if !shown => VipArrival::Asked(since),
             other => other,
         };
-        if let Arrival::Shown(since) = state.arrival
+        if let VipArrival::Shown(since) = state.arrival
             && state.announced
         {
-            self.times.to_announced.time(now.since(since));
-            state.arrival = Arrival::There;
+            self.times.to_announced.record_time(now.since(since));
+            state.arrival = VipArrival::There;
         }
     }
 }

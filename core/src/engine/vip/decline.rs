@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use crate::ids::{NodeName, Vip};
-use crate::reason::{Missing, Reason};
+use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
 use super::{Engine, VipState};
@@ -36,8 +36,8 @@ const AGAIN_FIRST: Duration = Duration::from_secs(30);
 const AGAIN_MOST: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Declining {
-    now: Option<Decline>,
+pub(super) struct DeclineState {
+    now: Option<ActiveDecline>,
     /// How often in a row: the address was not here in between.
     times: u32,
     /// Detections that failed in a row.
@@ -47,13 +47,13 @@ pub(super) struct Declining {
 }
 
 #[derive(Clone, Debug)]
-struct Decline {
+struct ActiveDecline {
     why: String,
     /// `None`: as long as somebody else's address is here, or no group has it.
     again_at: Option<Mono>,
 }
 
-impl Declining {
+impl DeclineState {
     pub(super) fn duplicate_found(&mut self) {
         self.duplicates = self.duplicates.saturating_add(1);
     }
@@ -95,7 +95,7 @@ impl Engine {
             let times = state.declining.times.saturating_add(1);
             let wait = AGAIN_FIRST.saturating_mul(1 << (times - 1).min(10)).min(AGAIN_MOST);
             let again_at = (!in_the_way).then_some(now + wait);
-            state.declining.now = Some(Decline { why, again_at });
+            state.declining.now = Some(ActiveDecline { why, again_at });
             state.declining.times = times;
             state.declining.duplicates = 0;
             state.failure = None;
@@ -112,7 +112,7 @@ impl Engine {
             Reason::ForeignAddress { .. }
             | Reason::ApplyFailed { .. }
             | Reason::Duplicate { .. }
-            | Reason::Pending { missing: Missing::Kernel }
+            | Reason::Pending { missing: PendingCause::Kernel }
             | Reason::NotWinner { .. } => {
                 let to = self.successor(vip);
                 Reason::Declined { why: decline.why.clone(), to, retry_at: decline.again_at }
@@ -139,7 +139,7 @@ impl Engine {
             // Nothing was tried, and nothing would come of it. A group that we do not know may be
             // known to others: it is bad by now and was not when they read it, or it is gone.
             Reason::NotInPool => Some(reason.to_string()),
-            Reason::Pending { missing: Missing::Kernel }
+            Reason::Pending { missing: PendingCause::Kernel }
                 if self.unanswered_at(vip, state).is_some_and(|at| now >= at) =>
             {
                 Some("the kernel does not answer".to_owned())

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn an_overlap_inside_a_group_is_refused() {
-    let rules = Rules::default();
+    let rules = RangeRules::default();
     let ranges = vec![
         mk_range("spec.local.v4pools[0]", "10.0.0.128-10.0.0.200", "10.0.0.0/24", &rules),
         mk_range("spec.local.v4pools[1]", "10.0.0.0/24", "10.0.0.0/24", &rules),
@@ -70,7 +70,7 @@ proptest! {
                 } else {
                     (format!("10.0.1.{start}-10.0.1.{end}"), "10.0.0.0/16")
                 };
-                mk_range("f", &pool, subnet, &Rules::default())
+                mk_range("f", &pool, subnet, &RangeRules::default())
             }).collect();
             groups.extend(Group::new(named(&format!("g{i}")), *created, ranges));
         }

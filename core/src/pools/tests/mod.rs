@@ -23,7 +23,7 @@ fn named(name: &str) -> GroupName {
     GroupName::of("purelb-system", name).unwrap()
 }
 
-fn mk_range(field: &str, pool: &str, subnet: &str, rules: &Rules) -> Range {
+fn mk_range(field: &str, pool: &str, subnet: &str, rules: &RangeRules) -> Range {
     let text = PoolText { pool, subnet, aggregation: "default" };
     let family = pool.parse::<Span>().unwrap().family();
     Range::parse(field, text, family, rules).unwrap()
@@ -36,20 +36,20 @@ fn mk_group(name: &str, created: i64, pools: &[&str]) -> Group {
             Family::V4 => "10.0.0.0/8",
             Family::V6 => "fd00::/8",
         };
-        mk_range(&format!("spec.local.pools[{i}]"), pool, wide, &Rules::default())
+        mk_range(&format!("spec.local.pools[{i}]"), pool, wide, &RangeRules::default())
     });
     Group::new(named(name), created, ranges.collect()).unwrap()
 }
 
-fn mk_pools(pools: &[&str]) -> Pools {
-    let mut all = Pools::new();
+fn mk_pools(pools: &[&str]) -> AddressPools {
+    let mut all = AddressPools::new();
     let admission = all.set_groups([mk_group("default", 0, pools)]);
     assert!(admission.refused.is_empty(), "{admission:?}");
     all
 }
 
-fn claim(group: &str, terms: Terms) -> Claim {
-    Claim { group: Some(named(group)), terms }
+fn claim(group: &str, terms: SharingTerms) -> AddressClaim {
+    AddressClaim { group: Some(named(group)), terms }
 }
 
 /// A request in words: `Ask::of("a").v6().get(&mut pools)`.
@@ -58,8 +58,8 @@ struct Ask<'a> {
     group: GroupName,
     families: Families,
     explicit: Vec<Vip>,
-    terms: Terms,
-    pick: Pick<'a>,
+    terms: SharingTerms,
+    pick: RangePick<'a>,
 }
 
 impl<'a> Ask<'a> {
@@ -69,8 +69,8 @@ impl<'a> Ask<'a> {
             group: named("default"),
             families: Families::One(Family::V4),
             explicit: Vec::new(),
-            terms: Terms::alone(),
-            pick: Pick::FirstFit,
+            terms: SharingTerms::alone(),
+            pick: RangePick::FirstFit,
         }
     }
 
@@ -95,17 +95,17 @@ impl<'a> Ask<'a> {
 
     fn key(mut self, key: &str, ports: &[u16]) -> Self {
         let ports = ports.iter().map(|port| Port::new(Protocol::Tcp, *port));
-        self.terms = Terms::shared(SharingKey::new(key).unwrap(), ports);
+        self.terms = SharingTerms::shared(SharingKey::new(key).unwrap(), ports);
         self
     }
 
-    fn pick(mut self, pick: Pick<'a>) -> Self {
+    fn pick(mut self, pick: RangePick<'a>) -> Self {
         self.pick = pick;
         self
     }
 
-    fn get(&self, pools: &mut Pools) -> Result<Grant, AllocateError> {
-        pools.allocate(&Request {
+    fn get(&self, pools: &mut AddressPools) -> Result<AddressGrant, AllocateError> {
+        pools.allocate(&AddressRequest {
             service: &self.service,
             group: &self.group,
             families: self.families,
@@ -117,7 +117,7 @@ impl<'a> Ask<'a> {
     }
 
     /// The addresses as text, separated by spaces.
-    fn ips(&self, pools: &mut Pools) -> String {
+    fn ips(&self, pools: &mut AddressPools) -> String {
         let grant = self.get(pools).unwrap();
         let texts: Vec<String> = grant.ips().map(|ip| ip.to_string()).collect();
         texts.join(" ")

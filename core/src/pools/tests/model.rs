@@ -11,7 +11,7 @@ pub(super) struct Wish {
     pub(super) group: u8,
     pub(super) families: Families,
     pub(super) explicit: Vec<Vip>,
-    pub(super) terms: Terms,
+    pub(super) terms: SharingTerms,
     /// 0 first fit, 1 balanced, else the eligible ranges as bits.
     pub(super) pick: u8,
 }
@@ -71,7 +71,7 @@ pub(super) fn eligible(pick: u8, range: &Range) -> bool {
 
 /// Ages: the higher number is the older group.
 pub(super) fn mk_groups(spec: &[(u8, Vec<usize>)]) -> Vec<Group> {
-    let rules = Rules { skip_last_octet: true, ..Rules::default() };
+    let rules = RangeRules { skip_last_octet: true, ..RangeRules::default() };
     let mk = |(name, ranges): &(u8, Vec<usize>)| {
         let of = |i: &usize| mk_range(&i.to_string(), RANGES[*i].0, RANGES[*i].1, &rules);
         Group::new(group_name(*name), -i64::from(*name / 2), ranges.iter().map(of).collect()).ok()
@@ -81,7 +81,7 @@ pub(super) fn mk_groups(spec: &[(u8, Vec<usize>)]) -> Vec<Group> {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    pub(super) claims: BTreeMap<(ObjectKey, Vip), Claim>,
+    pub(super) claims: BTreeMap<(ObjectKey, Vip), AddressClaim>,
     pub(super) groups: Vec<Group>,
 }
 
@@ -105,7 +105,11 @@ impl Model {
         accepted
     }
 
-    pub(super) fn others<'a>(&'a self, service: &'a ObjectKey, ip: Vip) -> impl Iterator<Item = &'a Claim> {
+    pub(super) fn others<'a>(
+        &'a self,
+        service: &'a ObjectKey,
+        ip: Vip,
+    ) -> impl Iterator<Item = &'a AddressClaim> {
         let on_it = self.claims.iter().filter(move |((_, at), _)| *at == ip);
         on_it.filter(move |((s, _), _)| s != service).map(|(_, claim)| claim)
     }
@@ -114,7 +118,7 @@ impl Model {
         self.claims.keys().any(|(_, at)| *at == ip)
     }
 
-    pub(super) fn may_join(&self, service: &ObjectKey, ip: Vip, terms: &Terms) -> bool {
+    pub(super) fn may_join(&self, service: &ObjectKey, ip: Vip, terms: &SharingTerms) -> bool {
         self.others(service, ip).all(|other| {
             terms.sharing.is_some()
                 && other.terms.sharing == terms.sharing
@@ -196,7 +200,7 @@ impl Model {
     }
 
     pub(super) fn conflicting(&self) -> BTreeSet<Vip> {
-        let clash = |((service, ip), claim): (&(ObjectKey, Vip), &Claim)| {
+        let clash = |((service, ip), claim): (&(ObjectKey, Vip), &AddressClaim)| {
             (!self.may_join(service, *ip, &claim.terms)).then_some(*ip)
         };
         self.claims.iter().filter_map(clash).collect()

@@ -8,9 +8,9 @@ use proptest::sample::{Index, select};
 use super::model::*;
 use super::*;
 
-fn allocate(pools: &mut Pools, wish: &Wish) -> Result<Grant, AllocateError> {
+fn allocate(pools: &mut AddressPools, wish: &Wish) -> Result<AddressGrant, AllocateError> {
     let fits = |range: &Range| eligible(wish.pick, range);
-    pools.allocate(&Request {
+    pools.allocate(&AddressRequest {
         service: &service_key(wish.service),
         group: &group_name(wish.group),
         families: wish.families,
@@ -18,14 +18,14 @@ fn allocate(pools: &mut Pools, wish: &Wish) -> Result<Grant, AllocateError> {
         leaves: &[],
         terms: wish.terms.clone(),
         pick: match wish.pick {
-            0 => Pick::FirstFit,
-            1 => Pick::Balanced,
-            _ => Pick::EveryRange(&fits),
+            0 => RangePick::FirstFit,
+            1 => RangePick::Balanced,
+            _ => RangePick::EveryRange(&fits),
         },
     })
 }
 
-fn check_allocate(model: &mut Model, pools: &mut Pools, wish: &Wish) -> Result<(), TestCaseError> {
+fn check_allocate(model: &mut Model, pools: &mut AddressPools, wish: &Wish) -> Result<(), TestCaseError> {
     let service = service_key(wish.service);
     let expected = model.answer(wish);
     let got = allocate(pools, wish);
@@ -37,9 +37,9 @@ fn check_allocate(model: &mut Model, pools: &mut Pools, wish: &Wish) -> Result<(
     for granted in &grant.addresses {
         let own = model.claims.contains_key(&(service.clone(), granted.ip));
         let how = match (own, model.held(granted.ip)) {
-            (true, _) => How::Kept,
-            (false, true) => How::Shared,
-            (false, false) => How::New,
+            (true, _) => GrantKind::Kept,
+            (false, true) => GrantKind::Shared,
+            (false, false) => GrantKind::New,
         };
         prop_assert_eq!(granted.how, how);
         // The one promise: nobody is put beside somebody who did not agree.
@@ -52,7 +52,7 @@ fn check_allocate(model: &mut Model, pools: &mut Pools, wish: &Wish) -> Result<(
             Some(former) if here.map(|g| g.name()) != Some(&asked) => former,
             _ => asked,
         };
-        let claim = Claim { group: Some(group), terms: wish.terms.clone() };
+        let claim = AddressClaim { group: Some(group), terms: wish.terms.clone() };
         model.claims.insert((service.clone(), granted.ip), claim);
     }
     let own = model.claims.keys().filter(|(s, _)| *s == service).map(|(_, ip)| *ip);
@@ -61,12 +61,12 @@ fn check_allocate(model: &mut Model, pools: &mut Pools, wish: &Wish) -> Result<(
     Ok(())
 }
 
-fn view(pools: &Pools) -> Vec<(ObjectKey, Vip, Claim)> {
+fn view(pools: &AddressPools) -> Vec<(ObjectKey, Vip, AddressClaim)> {
     let held = pools.all_held();
     held.flat_map(|held| held.holders.into_iter().map(move |(s, claim)| (s, held.ip, claim))).collect()
 }
 
-fn check_state(model: &Model, pools: &Pools, seed: Index) -> Result<(), TestCaseError> {
+fn check_state(model: &Model, pools: &AddressPools, seed: Index) -> Result<(), TestCaseError> {
     let mut expected: Vec<_> = model.claims.iter().map(|((s, ip), c)| (s.clone(), *ip, c.clone())).collect();
     expected.sort_by_key(|(s, ip, _)| (*ip, s.clone()));
     prop_assert_eq!(view(pools), expected.clone());
@@ -88,7 +88,7 @@ fn check_state(model: &Model, pools: &Pools, seed: Index) -> Result<(), TestCase
     }
 
     // Rebuilt in another order, groups first, last or in the middle: the same.
-    let mut rebuilt = Pools::new();
+    let mut rebuilt = AddressPools::new();
     let len = expected.len();
     let turn = seed.index(len + 1);
     expected.rotate_left(turn % len.max(1));
@@ -107,19 +107,25 @@ fn check_state(model: &Model, pools: &Pools, seed: Index) -> Result<(), TestCase
         for pick in [0, 1, 255] {
             let number: u8 = group.name().name()[1..].parse().unwrap();
             let families = Families::Either { first: Family::V6 };
-            let wish =
-                Wish { service: 99, group: number, families, explicit: vec![], terms: Terms::alone(), pick };
+            let wish = Wish {
+                service: 99,
+                group: number,
+                families,
+                explicit: vec![],
+                terms: SharingTerms::alone(),
+                pick,
+            };
             prop_assert_eq!(allocate(&mut rebuilt, &wish), allocate(&mut live, &wish));
         }
     }
     Ok(())
 }
 
-fn any_terms() -> impl Strategy<Value = Terms> {
+fn any_terms() -> impl Strategy<Value = SharingTerms> {
     let ports = prop::collection::btree_set((1..4_u16).prop_map(|n| Port::new(Protocol::Tcp, n)), 0..3);
     let pods = |name: &str| PodSet::of(&svc(name), &Default::default());
     let pods = select(vec![None, None, Some(pods("a")), Some(pods("b"))]);
-    (select(vec!["", "k", "k", "m"]), ports, pods).prop_map(|(key, ports, pods)| Terms {
+    (select(vec!["", "k", "k", "m"]), ports, pods).prop_map(|(key, ports, pods)| SharingTerms {
         sharing: SharingKey::new(key),
         ports,
         pods,
@@ -177,14 +183,14 @@ proptest! {
         first in any_groups(),
         steps in prop::collection::vec((any_step(), any::<Index>()), 1..40),
     ) {
-        let mut pools = Pools::new();
+        let mut pools = AddressPools::new();
         let mut model = Model { groups: mk_groups(&first), ..Model::default() };
         pools.set_groups(model.groups.clone());
         for (step, seed) in steps {
             match step {
                 Step::Allocate(wish) => check_allocate(&mut model, &mut pools, &wish)?,
                 Step::Adopt(wish, ip, known) => {
-                    let claim = Claim { group: known.then(|| group_name(wish.group)), terms: wish.terms };
+                    let claim = AddressClaim { group: known.then(|| group_name(wish.group)), terms: wish.terms };
                     pools.adopt(&service_key(wish.service), ip, claim.clone());
                     model.claims.insert((service_key(wish.service), ip), claim);
                 }
@@ -193,9 +199,9 @@ proptest! {
                     let had = model.claims.remove(&(key.clone(), ip)).is_some();
                     let left = model.others(&key, ip).count();
                     let expected = match (had, left) {
-                        (false, _) => Released::NotHeld,
-                        (true, 0) => Released::Freed,
-                        (true, left) => Released::StillHeldBy(left),
+                        (false, _) => ReleaseOutcome::NotHeld,
+                        (true, 0) => ReleaseOutcome::Freed,
+                        (true, left) => ReleaseOutcome::StillHeldBy(left),
                     };
                     prop_assert_eq!(pools.release(&key, ip), expected);
                 }

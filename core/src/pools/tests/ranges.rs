@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::free::FreeSet;
+use super::super::free_set::FreeSet;
 use super::*;
 
 fn parse(pool: &str, subnet: &str, family: Family) -> Result<Range, RangeError> {
-    parse_with(pool, subnet, "", family, &Rules::default())
+    parse_with(pool, subnet, "", family, &RangeRules::default())
 }
 
 fn parse_with(
@@ -14,7 +14,7 @@ fn parse_with(
     subnet: &str,
     aggregation: &str,
     family: Family,
-    rules: &Rules,
+    rules: &RangeRules,
 ) -> Result<Range, RangeError> {
     let text = PoolText { pool, subnet, aggregation };
     Range::parse("spec.local.v4pool", text, family, rules)
@@ -80,7 +80,7 @@ fn bad_ranges_name_the_field_and_the_cause() {
 #[test]
 fn aggregation_is_checked_against_the_family() {
     let len = |text: &str, family, pool: &str| {
-        parse_with(pool, pool, text, family, &Rules::default()).map(|range| range.prefix_len())
+        parse_with(pool, pool, text, family, &RangeRules::default()).map(|range| range.prefix_len())
     };
     assert_eq!(len("default", Family::V4, "10.0.0.0/24"), Ok(24));
     assert_eq!(len("/32", Family::V4, "10.0.0.0/24"), Ok(32));
@@ -94,21 +94,25 @@ fn aggregation_is_checked_against_the_family() {
 #[test]
 fn excluded_addresses_say_why_and_are_not_counted() {
     let reserved = vec!["10.0.0.1".parse().unwrap(), "10.0.0.250-10.0.1.10".parse().unwrap()];
-    let rules = Rules { skip_last_octet: true, reserved, ..Rules::default() };
+    let rules = RangeRules { skip_last_octet: true, reserved, ..RangeRules::default() };
     let range = mk_range("f", "10.0.0.0/23", "10.0.0.0/23", &rules);
     let why = |ip: &str| range.why_excluded(vip(ip));
-    assert_eq!(why("10.0.0.0"), Some(Why::NetworkAddress));
-    assert_eq!(why("10.0.0.1"), Some(Why::Reserved));
+    assert_eq!(why("10.0.0.0"), Some(ExclusionReason::NetworkAddress));
+    assert_eq!(why("10.0.0.1"), Some(ExclusionReason::Reserved));
     assert_eq!(why("10.0.0.2"), None);
-    assert_eq!(why("10.0.0.255"), Some(Why::Reserved));
+    assert_eq!(why("10.0.0.255"), Some(ExclusionReason::Reserved));
     assert_eq!(why("10.0.1.11"), None);
-    assert_eq!(why("10.0.1.255"), Some(Why::BroadcastAddress));
+    assert_eq!(why("10.0.1.255"), Some(ExclusionReason::BroadcastAddress));
     // 2..=249 of the first /24, 11..=254 of the second.
     assert_eq!(range.size(), 248 + 244);
 
-    let inner =
-        mk_range("f", "10.0.0.0/23", "10.0.0.0/16", &Rules { skip_last_octet: true, ..Rules::default() });
-    assert_eq!(inner.why_excluded(vip("10.0.0.255")), Some(Why::LastOctet));
+    let inner = mk_range(
+        "f",
+        "10.0.0.0/23",
+        "10.0.0.0/16",
+        &RangeRules { skip_last_octet: true, ..RangeRules::default() },
+    );
+    assert_eq!(inner.why_excluded(vip("10.0.0.255")), Some(ExclusionReason::LastOctet));
     assert_eq!(inner.size(), 512 - 4);
 }
 
@@ -127,13 +131,13 @@ fn the_whole_internet_is_a_pool_that_can_be_counted() {
     let all = parse("::/0", "::/0", Family::V6).unwrap();
     let special = 2 + (1 << 32) + (1_u128 << 118) + (1_u128 << 120);
     assert_eq!(all.size(), u128::MAX - special + 1);
-    assert_eq!(all.why_excluded(vip("ff02::1")), Some(Why::Special));
+    assert_eq!(all.why_excluded(vip("ff02::1")), Some(ExclusionReason::Special));
     let v4 = parse_with(
         "0.0.0.0/0",
         "0.0.0.0/0",
         "",
         Family::V4,
-        &Rules { skip_last_octet: true, ..Rules::default() },
+        &RangeRules { skip_last_octet: true, ..RangeRules::default() },
     );
     let hosts = (256 - 1 - 1 - 16) * 65_536 * 254;
     assert_eq!(v4.unwrap().size(), hosts);
@@ -143,7 +147,7 @@ proptest! {
     #[test]
     fn no_text_panics(pool in ".{0,40}", subnet in ".{0,24}", aggregation in ".{0,6}") {
         for family in [Family::V4, Family::V6] {
-            let _ = parse_with(&pool, &subnet, &aggregation, family, &Rules::default());
+            let _ = parse_with(&pool, &subnet, &aggregation, family, &RangeRules::default());
         }
     }
 
@@ -164,10 +168,10 @@ proptest! {
             _ => ip(a),
         };
         let (subnet, family) = if v4 { ("0.0.0.0/0", Family::V4) } else { ("::/0", Family::V6) };
-        let rules = Rules { skip_last_octet: skip, ..Rules::default() };
+        let rules = RangeRules { skip_last_octet: skip, ..RangeRules::default() };
         if let Ok(range) = parse_with(&pool, subnet, "default", family, &rules) {
             prop_assert!(range.size() >= 1 && range.size() <= range.span().size());
-            let mut pools = Pools::new();
+            let mut pools = AddressPools::new();
             pools.set_groups([Group::new(named("default"), 0, vec![range.clone()]).unwrap()]);
             let grant = Ask::of("a").families(Families::One(family)).get(&mut pools).unwrap();
             let ip = grant.addresses[0].ip;
@@ -182,7 +186,7 @@ proptest! {
     ) {
         let ip = |n: u32| std::net::Ipv4Addr::from(0x0a00_0000 + n).to_string();
         let spans = reserved.iter().map(|(a, b)| format!("{}-{}", ip(*a), ip(a + b)).parse().unwrap());
-        let rules = Rules { skip_last_octet: skip, reserved: spans.collect(), ..Rules::default() };
+        let rules = RangeRules { skip_last_octet: skip, reserved: spans.collect(), ..RangeRules::default() };
         let pool = format!("{}-{}", ip(start), ip(start + len));
         let expected = (start..=start + len).filter(|n| {
             *n != 0 && !(skip && matches!(n & 255, 0 | 255))

@@ -7,7 +7,7 @@ fn one_key_one_address_different_ports() {
     let mut pools = mk_pools(&["10.0.0.1-10.0.0.9"]);
     assert_eq!(Ask::of("a").key("k", &[80]).ips(&mut pools), "10.0.0.1");
     let grant = Ask::of("b").key("k", &[443, 8443]).get(&mut pools).unwrap();
-    assert_eq!(grant.addresses, [Granted { ip: vip("10.0.0.1"), how: How::Shared }]);
+    assert_eq!(grant.addresses, [GrantedAddress { ip: vip("10.0.0.1"), how: GrantKind::Shared }]);
     assert_eq!(pools.references(vip("10.0.0.1")), 2);
     assert_eq!(pools.stats(&named("default")).v4.in_use, 1);
 
@@ -35,14 +35,14 @@ fn a_shared_address_is_free_when_the_last_one_leaves() {
         assert_eq!(Ask::of(name).key("k", &[port]).ips(&mut pools), "10.0.0.1");
     }
     let ip = vip("10.0.0.1");
-    assert_eq!(pools.release(&svc("a"), ip), Released::StillHeldBy(2));
-    assert_eq!(pools.release(&svc("a"), ip), Released::NotHeld);
-    assert_eq!(pools.release_all(&svc("b")), [(ip, Released::StillHeldBy(1))]);
+    assert_eq!(pools.release(&svc("a"), ip), ReleaseOutcome::StillHeldBy(2));
+    assert_eq!(pools.release(&svc("a"), ip), ReleaseOutcome::NotHeld);
+    assert_eq!(pools.release_all(&svc("b")), [(ip, ReleaseOutcome::StillHeldBy(1))]);
     // The port came back with the Service.
     assert_eq!(Ask::of("d").key("k", &[1]).ips(&mut pools), "10.0.0.1");
-    assert_eq!(pools.release(&svc("d"), ip), Released::StillHeldBy(1));
+    assert_eq!(pools.release(&svc("d"), ip), ReleaseOutcome::StillHeldBy(1));
     assert_eq!(Ask::of("alone").ips(&mut pools), "10.0.0.2");
-    assert_eq!(pools.release_all(&svc("c")), [(ip, Released::Freed)]);
+    assert_eq!(pools.release_all(&svc("c")), [(ip, ReleaseOutcome::Freed)]);
     assert_eq!(Ask::of("next").ips(&mut pools), "10.0.0.1");
 }
 
@@ -69,14 +69,14 @@ fn a_key_has_one_address_per_family_and_in_multi_pool_per_range() {
     assert_eq!(Ask::of("a").key("k", &[1]).ips(&mut pools), "10.0.0.1");
     assert_eq!(Ask::of("b").key("k", &[2]).families(both).ips(&mut pools), "10.0.0.1 fd00::1");
     assert_eq!(Ask::of("c").key("k", &[3]).families(both).ips(&mut pools), "10.0.0.1 fd00::1");
-    let every = Pick::EveryRange(&|_| true);
+    let every = RangePick::EveryRange(&|_| true);
     assert_eq!(Ask::of("d").key("k", &[4]).pick(every).ips(&mut pools), "10.0.0.1 10.0.1.1");
     assert_eq!(Ask::of("e").key("k", &[5]).pick(every).ips(&mut pools), "10.0.0.1 10.0.1.1");
 }
 
 #[test]
 fn a_key_of_another_group_is_another_key() {
-    let mut pools = Pools::new();
+    let mut pools = AddressPools::new();
     pools.set_groups([
         mk_group("default", 0, &["10.0.0.1-10.0.0.9"]),
         mk_group("two", 0, &["10.1.0.1-10.1.0.9"]),
@@ -91,11 +91,11 @@ fn ports_edited_into_a_clash_keep_the_address_and_say_so() {
     Ask::of("a").key("k", &[80]).ips(&mut pools);
     Ask::of("b").key("k", &[81]).ips(&mut pools);
     let grant = Ask::of("b").key("k", &[80]).get(&mut pools).unwrap();
-    assert_eq!(grant.addresses, [Granted { ip: vip("10.0.0.1"), how: How::Kept }]);
-    let clash = Conflict {
+    assert_eq!(grant.addresses, [GrantedAddress { ip: vip("10.0.0.1"), how: GrantKind::Kept }]);
+    let clash = SharingConflict {
         ip: vip("10.0.0.1"),
         services: vec![svc("a"), svc("b")],
-        clash: Clash::Port(Port::new(Protocol::Tcp, 80)),
+        clash: SharingClash::Port(Port::new(Protocol::Tcp, 80)),
     };
     assert_eq!(grant.conflicts, std::slice::from_ref(&clash));
     assert_eq!(pools.conflicts().collect::<Vec<_>>(), [clash]);

@@ -4,21 +4,21 @@ use purelb_core::{Engine, InstanceId, Mono, NodeName};
 use super::*;
 
 const NOW: i64 = 1_900_000_000;
-const YEAR: i64 = 365 * DAY;
+const YEAR: i64 = 365 * SECONDS_PER_DAY;
 
-fn mk_picture() -> Snapshot {
+fn mk_snapshot() -> Snapshot {
     let config = EngineConfig::new(NodeName::new("a").unwrap(), InstanceId::new("one").unwrap());
     Engine::new(config).snapshot(Mono::ZERO)
 }
 
 /// What is said of credentials of a year of which so much is left.
 fn told(left: i64, trouble: Option<&str>) -> Option<(S, String, String)> {
-    let api = Api {
+    let api = ControlTrouble {
         credentials: Some((NOW + left, YEAR)),
         credentials_trouble: trouble.map(str::to_owned),
-        ..Api::default()
+        ..ControlTrouble::default()
     };
-    let found = of(&mk_picture(), &api, NOW).into_iter().find(|p| p.field == "kubernetes")?;
+    let found = find_problems(&mk_snapshot(), &api, NOW).into_iter().find(|p| p.field == "kubernetes")?;
     Some((found.severity(), found.message, found.hint))
 }
 
@@ -41,7 +41,7 @@ fn credentials_that_are_about_to_end_are_a_problem() {
         (1, None, Some((S::Critical, "the credentials for the API server end in 0 h"))),
         (0, None, Some((S::Critical, "the credentials for the API server have ended"))),
         (
-            -DAY,
+            -SECONDS_PER_DAY,
             Some("unauthorized"),
             Some((S::Critical, "the credentials for the API server have ended; no next ones: unauthorized")),
         ),
@@ -55,5 +55,11 @@ fn credentials_that_are_about_to_end_are_a_problem() {
     let (_, _, hint) = told(0, None).unwrap();
     assert!(hint.contains("--token-only") && hint.contains("/etc/purelb/token"), "{hint}");
     assert!(!hint.contains("docs/"), "{hint}");
-    assert_eq!(of(&mk_picture(), &Api::default(), NOW).iter().filter(|p| p.field == "kubernetes").count(), 0);
+    assert_eq!(
+        find_problems(&mk_snapshot(), &ControlTrouble::default(), NOW)
+            .iter()
+            .filter(|p| p.field == "kubernetes")
+            .count(),
+        0
+    );
 }

@@ -70,7 +70,7 @@ impl Rig {
 }
 
 /// Ends soon, or the test does.
-async fn cut_off(tls: &Arc<Tls>, chain: Vec<CertificateDer<'static>>) {
+async fn cut_off(tls: &Arc<ControlTls>, chain: Vec<CertificateDer<'static>>) {
     tokio::time::timeout(Duration::from_secs(10), tls.clone().withdrawn(chain)).await.expect("cut off");
 }
 
@@ -80,7 +80,7 @@ async fn who_is_on_a_revocation_list_is_cut_off() {
     let mut rig = Rig::new(&ours);
     rig.control.client_crl = rig.directory.path().join("crl.pem");
     let (good, lost) = (client(&ours, 7), client(&ours, 8));
-    let tls = Arc::new(Tls::open(&rig.control));
+    let tls = Arc::new(ControlTls::open(&rig.control));
     assert!(tls.config().is_none(), "a list that is not there yet lets nobody in");
     rig.write("crl.pem", &revocations(&ours, &[]));
     tls.reload_if_changed();
@@ -103,7 +103,7 @@ async fn who_is_on_a_revocation_list_is_cut_off() {
 async fn whose_authority_was_taken_out_is_cut_off() {
     let (former, next) = (authority("former"), authority("next"));
     let rig = Rig::new(&former);
-    let tls = Arc::new(Tls::open(&rig.control));
+    let tls = Arc::new(ControlTls::open(&rig.control));
     let (old, new) = (client(&former, 1), client(&next, 1));
     assert!(tls.accepts(&old) && !tls.accepts(&new));
     rig.write("ca.crt", &format!("{}{}", former.pem(), next.pem()));
@@ -119,7 +119,7 @@ async fn whose_authority_was_taken_out_is_cut_off() {
 async fn an_expired_certificate_is_cut_off() {
     let ours = authority("ours");
     let rig = Rig::new(&ours);
-    let tls = Arc::new(Tls::open(&rig.control));
+    let tls = Arc::new(ControlTls::open(&rig.control));
     let mut params = CertificateParams::default();
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(2021, 1, 1);

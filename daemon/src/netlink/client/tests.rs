@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
 
-use super::super::parse::{self, Seen};
-use super::super::queries;
 use super::*;
+use crate::netlink::dump_requests;
+use crate::netlink::parse::{self, KernelEvent};
 
 fn ip(arguments: &[&str], lines: &str) {
     let mut child = Command::new("ip").args(arguments).stdin(Stdio::piped()).spawn().unwrap();
@@ -18,8 +18,8 @@ fn ip(arguments: &[&str], lines: &str) {
     assert!(child.wait().unwrap().success(), "ip {arguments:?}");
 }
 
-fn take(found: &mut BTreeSet<IpNet>, message: &Message<'_>) {
-    if let Some(Seen::Address(address)) = parse::seen(message) {
+fn take(found: &mut BTreeSet<IpNet>, message: &RawMessage<'_>) {
+    if let Some(KernelEvent::Address(address)) = parse::event(message) {
         found.insert(address.net);
     }
 }
@@ -44,15 +44,15 @@ fn a_disturbed_dump_is_known_and_made_up_for() {
                 ip(&["-batch", "-"], &line.repeat(300));
             }
         });
-        let mut client = Client::open().unwrap();
+        let mut client = NetlinkClient::open().unwrap();
         let (began, mut disturbed) = (Instant::now(), 0);
         while disturbed < 5 {
             assert!(began.elapsed() < Duration::from_secs(60), "{disturbed} disturbed dumps are too few");
-            let one = client.dump(&queries::addresses(None), Tries::ONE, take).unwrap();
+            let one = client.dump(&dump_requests::addresses(None), DumpTries::ONE, take).unwrap();
             disturbed += u32::from(!one.whole);
         }
         for _ in 0..20 {
-            let all = client.dump(&queries::addresses(None), Tries::SEVERAL, take).unwrap();
+            let all = client.dump(&dump_requests::addresses(None), DumpTries::SEVERAL, take).unwrap();
             let missing: Vec<_> = steady.difference(&all.found).collect();
             assert!(missing.is_empty(), "whole: {}, missing {missing:?}", all.whole);
         }

@@ -8,19 +8,19 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteNextHop, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use proptest::prelude::*;
 
-use super::super::marks::MARK;
-use super::super::raw::{Request, messages};
 use super::*;
+use crate::netlink::message::{NetlinkRequest, messages};
+use crate::netlink::ownership::ADDRESS_MARK;
 
 fn bytes(message: RouteNetlinkMessage) -> Vec<u8> {
     let mut datagram = Vec::new();
-    assert!(Request::new(message, 0).encode(purelb_core::Mono::ZERO, 1, &mut datagram));
+    assert!(NetlinkRequest::new(message, 0).encode(purelb_core::Mono::ZERO, 1, &mut datagram));
     datagram
 }
 
 /// What our reading makes of a message that another library wrote.
-fn read(message: RouteNetlinkMessage) -> Option<Seen> {
-    seen(&messages(&bytes(message)).next().unwrap())
+fn read(message: RouteNetlinkMessage) -> Option<KernelEvent> {
+    event(&messages(&bytes(message)).next().unwrap())
 }
 
 fn routes(message: RouteMessage) -> Vec<(Family, u32, u32)> {
@@ -55,7 +55,7 @@ fn mk_link(layer: LinkLayerType, mac: &[u8]) -> LinkMessage {
 
 #[test]
 fn a_link_with_its_hardware_address() {
-    let Some(Seen::Link(link)) =
+    let Some(KernelEvent::Link(link)) =
         read(RouteNetlinkMessage::NewLink(mk_link(LinkLayerType::Ether, &[2, 0, 0, 0, 0, 1])))
     else {
         panic!("not read as a link");
@@ -76,7 +76,7 @@ fn a_link_is_ours_by_its_kind_and_its_alias() {
         message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
         message.attributes.extend(kind.map(|kind| LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)])));
         match read(RouteNetlinkMessage::NewLink(message)) {
-            Some(Seen::Link(link)) => link.facts.ours,
+            Some(KernelEvent::Link(link)) => link.facts.ours,
             _ => panic!("not read as a link"),
         }
     };
@@ -97,7 +97,7 @@ fn what_is_not_an_ethernet_address_is_none() {
         (LinkLayerType::Infiniband, &[1; 20]),
     ] {
         match read(RouteNetlinkMessage::NewLink(mk_link(layer, mac))) {
-            Some(Seen::Link(link)) => assert_eq!(link.facts.mac, None, "{layer:?}"),
+            Some(KernelEvent::Link(link)) => assert_eq!(link.facts.mac, None, "{layer:?}"),
             other => panic!("{layer:?}: {other:?}"),
         }
     }
@@ -106,7 +106,7 @@ fn what_is_not_an_ethernet_address_is_none() {
 #[test]
 fn a_bridge_speaking_of_its_port_does_not_remove_it() {
     let mut message = mk_link(LinkLayerType::Ether, &[2; 6]);
-    assert_eq!(read(RouteNetlinkMessage::DelLink(message.clone())), Some(Seen::LinkGone(IfIndex(3))));
+    assert_eq!(read(RouteNetlinkMessage::DelLink(message.clone())), Some(KernelEvent::LinkGone(IfIndex(3))));
     message.header.interface_family = AddressFamily::Bridge;
     assert_eq!(read(RouteNetlinkMessage::DelLink(message)), None);
 }
@@ -148,15 +148,15 @@ fn nexthop_objects_have_an_interface_or_members() {
     };
     let object = |kind, attributes: &[Vec<u8>]| {
         let body = [vec![0; NEXTHOP_OBJECT_HEADER], attributes.concat()].concat();
-        nexthop(&Message { kind, flags: 0, seq: 0, body: &body })
+        nexthop(&RawMessage { kind, flags: 0, seq: 0, body: &body })
     };
     let id = attribute(NHA_ID, &10_u32.to_ne_bytes());
     let one = object(RTM_NEWNEXTHOP, &[id.clone(), attribute(NHA_OIF, &4_u32.to_ne_bytes())]).unwrap();
-    let hop = |gateway| Some(Hop { index: IfIndex(4), gateway });
-    assert_eq!(one, Nexthop { id: 10, hop: hop(None), group: vec![] });
+    let hop = |gateway| Some(NextHop { index: IfIndex(4), gateway });
+    assert_eq!(one, NexthopObject { id: 10, hop: hop(None), group: vec![] });
     let members: Vec<u8> = [1_u32, 2].iter().flat_map(|id| [id.to_ne_bytes(), [0; 4]].concat()).collect();
     let group = object(RTM_DELNEXTHOP, &[id, attribute(NHA_GROUP, &members)]).unwrap();
-    assert_eq!(group, Nexthop { id: 10, hop: None, group: vec![1, 2] });
+    assert_eq!(group, NexthopObject { id: 10, hop: None, group: vec![1, 2] });
     // Through a router: the header says of which family it is.
     let gateway: Ipv6Addr = "fe80::1".parse().unwrap();
     let mut body = vec![0; NEXTHOP_OBJECT_HEADER];
@@ -168,7 +168,7 @@ fn nexthop_objects_have_an_interface_or_members() {
     ] {
         body.extend(attribute(kind, value));
     }
-    let routed = nexthop(&Message { kind: RTM_NEWNEXTHOP, flags: 0, seq: 0, body: &body }).unwrap();
+    let routed = nexthop(&RawMessage { kind: RTM_NEWNEXTHOP, flags: 0, seq: 0, body: &body }).unwrap();
     assert_eq!(routed.hop, hop(Some(gateway.into())));
     assert_eq!(object(RTM_NEWNEXTHOP, &[]), None, "without a number it is none");
 }
@@ -208,13 +208,13 @@ proptest! {
         let mut message = AddressMessage::default();
         (message.header.family, message.header.prefix_len, message.header.index) = (family, prefix, index);
         message.attributes = attributes.clone();
-        if let Some(Seen::Address(address)) = read(RouteNetlinkMessage::NewAddress(message)) {
-            let facts = address.facts(&Marks::kernel());
+        if let Some(KernelEvent::Address(address)) = read(RouteNetlinkMessage::NewAddress(message)) {
+            let facts = address.facts(&AddressOwnership::kernel());
             prop_assert_eq!(facts.index, IfIndex(index));
             prop_assert_eq!(facts.net.prefix_len(), prefix);
             prop_assert_eq!(facts.net.addr().is_ipv4(), family == AddressFamily::Inet);
             let marked = attributes.iter().rev().find_map(|a| match a {
-                AddressAttribute::Protocol(proto) => Some(u8::from(*proto) == MARK),
+                AddressAttribute::Protocol(proto) => Some(u8::from(*proto) == ADDRESS_MARK),
                 _ => None,
             });
             prop_assert_eq!(facts.ours, marked == Some(true));
@@ -235,10 +235,10 @@ proptest! {
             AddressAttribute::Local(ip),
             AddressAttribute::Flags(AddressFlags::from_bits_retain(flags)),
         ];
-        let Some(Seen::Address(address)) = read(RouteNetlinkMessage::NewAddress(message)) else {
+        let Some(KernelEvent::Address(address)) = read(RouteNetlinkMessage::NewAddress(message)) else {
             return Err(TestCaseError::fail("not read"));
         };
-        let facts = address.facts(&Marks::kernel());
+        let facts = address.facts(&AddressOwnership::kernel());
         prop_assert_eq!(facts.net.addr(), ip);
         prop_assert_eq!(facts.tentative, flags & 0x40 != 0);
         prop_assert_eq!(facts.no_prefix_route, flags & 0x200 != 0);
@@ -247,8 +247,8 @@ proptest! {
     /// Any bytes behind any of the message types we read.
     #[test]
     fn any_body(kind in prop_oneof![14_u16..30, 103_u16..107], body in prop::collection::vec(any::<u8>(), 0..120)) {
-        let message = Message { kind, flags: 0, seq: 0, body: &body };
-        let _ = seen(&message);
+        let message = RawMessage { kind, flags: 0, seq: 0, body: &body };
+        let _ = event(&message);
         let _ = (default_route(&message), nexthop(&message));
     }
 
@@ -269,8 +269,8 @@ proptest! {
                 body.extend(value);
                 body.resize(body.len().next_multiple_of(4), 0);
             }
-            let message = Message { kind, flags: 0, seq: 0, body: &body };
-            let _ = seen(&message);
+            let message = RawMessage { kind, flags: 0, seq: 0, body: &body };
+            let _ = event(&message);
             let _ = (default_route(&message), nexthop(&message));
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, Command, CommandFactory};
-use purelb_allocator::config::Settings;
+use purelb_allocator::settings::Settings;
 use purelbctl::cli::Cli;
 
 use super::{cell, note};

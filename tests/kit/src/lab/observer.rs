@@ -21,7 +21,7 @@ use nix::sys::socket::sockopt::{RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsockopt};
 use nix::sys::time::TimeSpec;
 use purelb_core::Mono;
-use purelb_wire::{Claim, Kind, MacAddr, classify};
+use purelb_wire::{AddressClaim, ClaimKind, MacAddr, classify};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::claims::{self, Duplicate, Holding};
@@ -44,7 +44,7 @@ pub struct SeenClaim {
     pub mac: MacAddr,
     /// The lab's host with that MAC; `None` for a MAC no host has.
     pub host: Option<String>,
-    pub kind: Kind,
+    pub kind: ClaimKind,
 }
 
 /// What the observer must know of the lab.
@@ -214,7 +214,7 @@ fn next_claim(socket: &Socket, tap: &Wiretap) -> Option<Option<SeenClaim>> {
     let length = got.bytes;
     Some((|| {
         let segment = tap.segments.get(&bridge?)?.clone();
-        let Claim { ip, mac, kind } = classify(&buffer[..length]).claim()?;
+        let AddressClaim { ip, mac, kind } = classify(&buffer[..length]).claim()?;
         let host = tap.hosts.get(&mac).cloned();
         Some(SeenClaim { at: stamp.unwrap_or_else(clock::now), segment, ip, mac, host, kind })
     })())

@@ -12,7 +12,7 @@ use super::netns::Netns;
 
 /// Sends the announcement of `vip` at `mac` out of `dev`.
 pub(super) fn announce(netns: &Netns, dev: &str, vip: IpAddr, mac: MacAddr) -> Result<()> {
-    send(netns, dev, &purelb_wire::announcement(vip, mac))
+    send(netns, dev, &purelb_wire::announcement_frames(vip, mac))
 }
 
 /// Sends Ethernet frames out of `dev`.

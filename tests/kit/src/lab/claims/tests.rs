@@ -1,4 +1,4 @@
-use purelb_wire::Kind;
+use purelb_wire::ClaimKind;
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn mk_claims(story: &[(u64, u8)]) -> Vec<SeenClaim> {
         ip: "192.0.2.100".parse().unwrap(),
         mac: mk_mac(owner),
         host: Some(char::from(owner).to_string()),
-        kind: Kind::ArpReply,
+        kind: ClaimKind::ArpReply,
     };
     story.iter().map(claim).collect()
 }

@@ -1,0 +1,113 @@
+//! When an address is announced, and what came of it.
+
+use crate::announcer::DueAnnouncement;
+use crate::handoff::{OwnerVerdict, VipStance};
+use crate::ids::Vip;
+use crate::messages::Effect;
+use crate::time::Mono;
+
+use super::{Engine, InFlight, VipFindings, VipState};
+
+impl Engine {
+    /// A live peer says that it has the address as well.
+    pub(super) fn rival(&self, vip: Vip) -> bool {
+        let me = &self.config.node;
+        self.announced_by
+            .get(&vip)
+            .is_some_and(|n| n.iter().any(|n| n != me && self.candidacies.contains_key(n)))
+    }
+
+    /// R9: the first announcement once the kernel shows the address; once more when
+    /// a rival has let go.
+    pub(super) fn reconcile_announcement(&mut self, found: &VipFindings, state: &mut VipState) {
+        let VipFindings { now, vip, stance, ref ours, ref desired, .. } = *found;
+        let shown = ours.iter().find(|a| !a.tentative && !a.dad_failed);
+        let Some(shown) = shown.filter(|_| stance != VipStance::Absent) else {
+            state.announced = false;
+            state.announcing = false;
+            self.announcer.cancel(vip);
+            return;
+        };
+        let garp = self.agents.current().map(|c| c.garp.clone()).unwrap_or_default();
+        if found.is_remote() || !garp.enabled {
+            state.announced = true;
+            state.announcing = false;
+            self.announcer.cancel(vip);
+            return;
+        }
+        let rival = self.rival(vip);
+        // A repeat now would call back clients that the next owner has just called to
+        // itself, a moment before we let go of the address.
+        // That we have it is said in the Lease all the same: for its duplicate detection,
+        // and so that it announces once more when we let go. Should it be ours after
+        // all, what was never announced counts as contested, and is announced then.
+        if state.handoff.giving_to().is_some() {
+            state.rival |= rival || !state.announced;
+            state.announced = true;
+            state.announcing = false;
+            self.announcer.cancel(vip);
+            return;
+        }
+        let released = std::mem::replace(&mut state.rival, rival) && !rival;
+        let again = released && state.announced && desired.verdict == OwnerVerdict::Mine;
+        // Not announced at all, or held since before announcements were switched on.
+        let unsaid = desired.verdict == OwnerVerdict::Mine && !rival;
+        let first = !state.announcing && (!state.announced || unsaid);
+        // Whether what an earlier run left is ours is not known yet.
+        if first && self.confirmed().is_none() {
+            return;
+        }
+        if (first || again)
+            && let Some(interface) = self.kernel.name_of(shown.index).cloned()
+        {
+            state.announcing = true;
+            self.announcer.start(now, vip, shown.index, interface, &garp);
+        } else if state.announced
+            && desired.verdict == OwnerVerdict::Mine
+            && let Some(interface) = self.kernel.name_of(shown.index)
+        {
+            self.announcer.refresh_every(now, vip, shown.index, interface, garp.refresh);
+        }
+    }
+
+    pub(in crate::engine) fn announced(&mut self, now: Mono, id: u64, result: Result<(), String>) {
+        let Some(InFlight::Announce { vip, first }) = self.in_flight.remove(&id) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.counters.announcements += 1;
+                if let Some(state) = self.vips.get_mut(&vip).filter(|s| s.announcing && !s.announced) {
+                    state.announced = true;
+                    self.dirty.insert(vip);
+                }
+            }
+            Err(_) => {
+                self.counters.announcement_errors += 1;
+                let shown = self.kernel.of_vip(vip).find(|a| a.ours);
+                let name = shown.and_then(|a| Some((a.index, self.kernel.name_of(a.index)?.clone())));
+                let garp = self.agents.current().map(|c| c.garp.clone()).unwrap_or_default();
+                if let Some((index, interface)) = name.filter(|_| first) {
+                    self.announcer.failed(now, vip, index, interface, &garp);
+                }
+                self.dirty.insert(vip);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn send_announcements(&mut self, now: Mono) {
+        let kernel = &self.kernel;
+        let vips = &self.vips;
+        let due = self.announcer.due(now, |vip| {
+            let shown = kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
+            shown && vips.get(&vip).is_some_and(|s| s.announcing)
+        });
+        for DueAnnouncement { vip, index, interface, first, until } in due {
+            let id = self.id(InFlight::Announce { vip, first });
+            // Past the fence others may have it, however soon that is.
+            let until = self.fence.deadline().map_or(until, |fence| until.min(fence));
+            self.out.push(Effect::Announce { id, vip, index, interface, until });
+        }
+        self.counters.announcements_dropped = self.announcer.dropped();
+    }
+}

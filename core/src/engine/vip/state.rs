@@ -1,0 +1,108 @@
+//! What is remembered of one address between two looks at it.
+
+use crate::announcer::Announcer;
+use crate::handoff::Handoff;
+use crate::ids::Vip;
+use crate::messages::KernelChange;
+use crate::reason::Reason;
+use crate::time::Mono;
+
+use super::arrival::VipArrival;
+use super::decline::DeclineState;
+
+#[derive(Clone, Debug)]
+pub(super) struct ChangeFailure {
+    /// It was a removal.
+    pub(super) removal: bool,
+    pub(super) error: String,
+    pub(super) attempt: u32,
+    pub(super) retry_at: Mono,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct VipState {
+    pub(super) handoff: Handoff,
+    /// The change now on its way to the kernel, and since when.
+    pub(super) changing: Option<u64>,
+    pub(super) asked: Mono,
+    /// The last change the kernel accepted and has not shown yet.
+    pub(super) accepted: Option<(KernelChange, Mono)>,
+    pub(super) failure: Option<ChangeFailure>,
+    pub(super) duplicate_until: Option<Mono>,
+    /// The first announcement since the address is there has gone out.
+    pub(super) announced: bool,
+    /// It is on its way.
+    pub(super) announcing: bool,
+    /// A live peer listed the address too when we last looked.
+    pub(super) rival: bool,
+    /// It stayed here while the node drained, or was kept off, since no other could have it: it is put
+    /// back should a fence have taken it.
+    pub(super) kept: bool,
+    /// We had it and should have it: if it vanishes, somebody took it away.
+    pub(super) had: bool,
+    /// This run put it there; what an earlier run left is nothing new.
+    pub(super) put_here: bool,
+    pub(super) slot_written: Option<Mono>,
+    /// It is for the dummy interface, as of the last look.
+    pub(super) remote: bool,
+    /// Since when no node can have it, and which reason of that was said last.
+    pub(super) nobody_since: Option<Mono>,
+    pub(super) nobody_told: Option<&'static str>,
+    pub(super) reason: Option<Reason>,
+    pub(super) arrival: VipArrival,
+    pub(super) declining: DeclineState,
+}
+
+impl VipState {
+    /// The kernel reported something about the address: our expectations are met or void.
+    pub(in crate::engine) fn kernel_reported(&mut self) {
+        self.accepted = None;
+    }
+
+    /// Announced, here to stay, and nothing known that would change it.
+    pub(in crate::engine) fn is_settled(&self) -> bool {
+        self.announced
+            && !self.remote
+            && self.handoff.giving_to().is_none()
+            && matches!(self.reason, Some(Reason::Announcing { .. }))
+    }
+
+    /// It is announced from the beginning; no look at it is needed for that.
+    pub(in crate::engine) fn is_announced_again(&mut self) {
+        (self.announcing, self.rival) = (true, false);
+    }
+
+    /// Whether there is anything to announce again.
+    pub(in crate::engine) fn announce_again(&mut self, vip: Vip, announcer: &mut Announcer) -> bool {
+        let some = self.announced || self.announcing;
+        if some {
+            announcer.cancel(vip);
+            self.announcing = false;
+            self.rival = self.announced;
+        }
+        some
+    }
+
+    /// An operator asks for another try.
+    pub(in crate::engine) fn try_again(&mut self) {
+        self.declining.forget();
+        self.failure = None;
+    }
+
+    pub(in crate::engine) fn reason(&self) -> Option<&Reason> {
+        self.reason.as_ref()
+    }
+
+    pub(in crate::engine) fn announced(&self) -> bool {
+        self.announced
+    }
+
+    pub(in crate::engine) fn is_remote(&self) -> bool {
+        self.remote
+    }
+
+    /// Another node's, and nothing of it is on its way to us or from us.
+    pub(in crate::engine) fn is_elsewhere(&self) -> bool {
+        self.changing.is_none() && matches!(self.reason, Some(Reason::NotWinner { .. }))
+    }
+}
