@@ -6,30 +6,18 @@
 //! anyone may edit must never crash or stall a daemon.
 
 pub mod addresses;
-pub mod agent;
 pub mod conditions;
 pub mod crds;
 pub mod endpoints;
-pub mod group;
 pub mod kubeconfig;
-#[expect(
-    unreachable_pub,
-    clippy::duplicated_attributes,
-    reason = "KubeSchema repeats the type inside a function; each printer column has a type"
-)]
-pub mod lbnodeagent;
 pub mod lease;
 pub mod names;
 pub mod node;
+pub mod node_agent;
 mod schema;
 pub mod service;
-#[expect(
-    unreachable_pub,
-    clippy::duplicated_attributes,
-    reason = "KubeSchema repeats the type inside a function; each printer column has a type"
-)]
-pub mod servicegroup;
+pub mod service_group;
 pub mod slots;
 
-pub use lbnodeagent::{LBNodeAgent, LBNodeAgentSpec, LBNodeAgentStatus};
-pub use servicegroup::{ServiceGroup, ServiceGroupSpec, ServiceGroupStatus};
+pub use node_agent::{LBNodeAgent, LBNodeAgentSpec, LBNodeAgentStatus};
+pub use service_group::{ServiceGroup, ServiceGroupSpec, ServiceGroupStatus};

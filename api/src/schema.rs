@@ -8,7 +8,7 @@ use purelb_core::{Family, durations};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use crate::servicegroup::AddressPool;
+use crate::service_group::AddressPool;
 
 /// Ranges of one family in one group.
 pub(crate) const MOST_RANGES: usize = 128;

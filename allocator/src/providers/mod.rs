@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kube::Client;
-use purelb_api::group::{GroupConfig, Source};
+use purelb_api::service_group::{GroupConfig, Source};
 use purelb_core::allocation::{ProviderListing, ProviderQuestion};
 use purelb_core::pools::GroupName;
 use purelb_core::{Mono, ObjectKey, Vip};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
-use purelb_api::group::{self, GroupConfig, Source};
+use purelb_api::service_group::{self, GroupConfig, Source};
 use purelb_api::{ServiceGroup, ServiceGroupStatus};
 use purelb_core::ObjectKey;
 use purelb_core::allocation::{Allocations, GroupSpec};
@@ -83,12 +83,12 @@ impl Groups {
         let stats = former.as_ref().and_then(|known| known.stats.clone());
         let sweep = former.as_ref().and_then(|known| known.sweep.clone());
         let forgetful = former.as_ref().is_some_and(|known| known.forgetful);
-        let (good, problem) = match group::parse(&object, &RangeRules::default()) {
+        let (good, problem) = match service_group::parse(&object, &RangeRules::default()) {
             Ok(config) => (Some(config), None),
             Err(problem) => {
                 let words = format!("{}: {}", problem.field, problem.message);
                 // From memory, or, after a start, from what an earlier process wrote down.
-                let earlier = || group::parse(&object.last_good()?, &RangeRules::default()).ok();
+                let earlier = || service_group::parse(&object.last_good()?, &RangeRules::default()).ok();
                 (same.and_then(|known| known.good.clone()).or_else(earlier), Some(words))
             }
         };

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use purelb_api::conditions::{self, ACCEPTED, Finding, SWEPT};
-use purelb_api::group::Source;
+use purelb_api::service_group::Source;
 use purelb_api::{ServiceGroup, ServiceGroupStatus};
 use purelb_core::allocation::Allocations;
 use purelb_core::facts::PoolType;

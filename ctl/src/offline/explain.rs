@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use pb::StepState as S;
-use purelb_api::{group, names};
+use purelb_api::{names, service_group};
 use purelb_core::election::Restriction;
 use purelb_core::facts::{LeaseFacts, PoolType};
 use purelb_core::placement::Demand;
@@ -185,10 +185,15 @@ impl OfflineExplainer<'_> {
     fn add_pool_step(&self, builder: &mut ExplanationBuilder, vip: Vip, demand: Option<&Demand>) -> PoolType {
         let service = demand.and_then(|d| d.services.first()).and_then(|k| self.demands.service(k));
         let named = service.and_then(|s| s.group.as_deref());
-        let groups =
-            self.saved.groups.iter().filter_map(|g| group::parse(&g.object, &RangeRules::default()).ok());
-        let holds = |g: &group::GroupConfig| match &g.source {
-            group::Source::Ranges(ranges) => ranges.group.ranges().iter().any(|r| r.span().contains(vip)),
+        let groups = self
+            .saved
+            .groups
+            .iter()
+            .filter_map(|g| service_group::parse(&g.object, &RangeRules::default()).ok());
+        let holds = |g: &service_group::GroupConfig| match &g.source {
+            service_group::Source::Ranges(ranges) => {
+                ranges.group.ranges().iter().any(|r| r.span().contains(vip))
+            }
             _ => false,
         };
         let found = groups.into_iter().find(|g| named.map_or_else(|| holds(g), |n| g.key.name() == n));

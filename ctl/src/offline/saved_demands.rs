@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use purelb_api::service::Classes;
-use purelb_api::{endpoints, group};
+use purelb_api::{endpoints, service_group};
 use purelb_core::election::Restriction;
 use purelb_core::facts::{GroupFacts, ServiceFacts};
 use purelb_core::messages::FactsUpdate;
@@ -25,8 +25,8 @@ impl SavedDemands {
         let mut demands = purelb_core::placement::Demands::default();
         demands.update_services(FactsUpdate::All(saved.services.iter().filter_map(service_facts).collect()));
         let groups = saved.groups.iter().filter_map(|g| {
-            let config = group::parse(&g.object, &RangeRules::default()).ok()?;
-            Some(GroupFacts { retained: group::retained(&g.object), ..config.facts() })
+            let config = service_group::parse(&g.object, &RangeRules::default()).ok()?;
+            Some(GroupFacts { retained: service_group::retained(&g.object), ..config.facts() })
         });
         demands.update_groups(FactsUpdate::All(groups.collect()));
         demands

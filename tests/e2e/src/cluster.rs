@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use purelb_api::lbnodeagent::LBNodeAgent;
+use purelb_api::node_agent::LBNodeAgent;
 use purelb_kit::controlplane::fixtures::{ensure_namespace, node, object};
 use purelb_kit::controlplane::manifests::{apply, base_dir, read_kustomization};
 use purelb_kit::controlplane::{ControlPlane, ServiceAccount};

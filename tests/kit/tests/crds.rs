@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, CustomResourceExt, Resource};
-use purelb_api::{LBNodeAgent, ServiceGroup, agent, group};
+use purelb_api::{LBNodeAgent, ServiceGroup, node_agent, service_group};
 use purelb_core::pools::RangeRules;
 use purelb_kit::controlplane::{ControlPlane, manifests};
 use serde_json::{Value, json};
@@ -184,14 +184,14 @@ type Reading = fn(Value) -> Option<String>;
 
 fn read_group(object: Value) -> Option<String> {
     match serde_json::from_value::<ServiceGroup>(object) {
-        Ok(object) => group::parse(&object, &RangeRules::default()).err().map(|p| p.field),
+        Ok(object) => service_group::parse(&object, &RangeRules::default()).err().map(|p| p.field),
         Err(e) => Some(e.to_string()),
     }
 }
 
 fn read_agent(object: Value) -> Option<String> {
     match serde_json::from_value::<LBNodeAgent>(object) {
-        Ok(object) => agent::facts(&object).config.err().map(|p| p.field),
+        Ok(object) => node_agent::facts(&object).config.err().map(|p| p.field),
         Err(e) => Some(e.to_string()),
     }
 }

@@ -59,11 +59,11 @@ fn check(kind: &str, new: &mut Value) -> Result<(), String> {
     let problem = match kind {
         "ServiceGroup" => {
             let object = serde_json::from_value(new.clone()).map_err(|e| e.to_string())?;
-            purelb_api::group::parse(&object, &RangeRules::default()).err()
+            purelb_api::service_group::parse(&object, &RangeRules::default()).err()
         }
         _ => {
             let object = serde_json::from_value(new.clone()).map_err(|e| e.to_string())?;
-            purelb_api::agent::facts(&object).config.err()
+            purelb_api::node_agent::facts(&object).config.err()
         }
     };
     problem.map_or(Ok(()), |p| Err(format!("{}: {}", p.field, p.message)))

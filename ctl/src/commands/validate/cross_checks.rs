@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::ResourceExt;
-use purelb_api::group::{GroupConfig, Source};
 use purelb_api::names;
+use purelb_api::service_group::{GroupConfig, Source};
 use purelb_api::{LBNodeAgent, ServiceGroup};
 use purelb_core::facts::{AgentFacts, LeaseFacts, NodeFacts, PoolType};
 use purelb_core::pools::{Group, GroupOverlap, Range, Span, admit};

@@ -6,7 +6,7 @@ mod unknown_fields;
 use std::path::PathBuf;
 
 use clap::Args;
-use purelb_api::{agent, group};
+use purelb_api::{node_agent, service_group};
 use purelb_core::facts::ConfigProblem;
 use purelb_core::pools::RangeRules;
 use serde::Serialize;
@@ -100,9 +100,9 @@ pub fn check_all(saved: &mut SavedObjects) -> Vec<ConfigFinding> {
     let groups: Vec<_> = saved
         .groups
         .iter()
-        .filter_map(|o| Some((o, group::parse(&o.object, &RangeRules::default()).ok()?)))
+        .filter_map(|o| Some((o, service_group::parse(&o.object, &RangeRules::default()).ok()?)))
         .collect();
-    let agents: Vec<_> = saved.agents.iter().map(|o| (o, agent::facts(&o.object))).collect();
+    let agents: Vec<_> = saved.agents.iter().map(|o| (o, node_agent::facts(&o.object))).collect();
     cross_checks::check_groups(&groups, &mut found);
     cross_checks::check_reach(&groups, &leases, &mut found);
     cross_checks::check_agents(&agents, &saved.nodes, &mut found);
@@ -136,12 +136,12 @@ pub fn check_each(saved: &SavedObjects) -> Vec<ConfigFinding> {
         });
     }
     for origin in &saved.groups {
-        if let Err(problem) = group::parse(&origin.object, &RangeRules::default()) {
+        if let Err(problem) = service_group::parse(&origin.object, &RangeRules::default()) {
             found.push(own_problem("ServiceGroup", problem, &origin.file));
         }
     }
     for origin in &saved.agents {
-        if let Err(problem) = agent::facts(&origin.object).config {
+        if let Err(problem) = node_agent::facts(&origin.object).config {
             found.push(own_problem("LBNodeAgent", problem, &origin.file));
         }
     }

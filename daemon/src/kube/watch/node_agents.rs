@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use purelb_api::{LBNodeAgent, agent};
+use purelb_api::{LBNodeAgent, node_agent};
 use purelb_core::ObjectKey;
 use purelb_core::facts::{AgentFacts, ConfigProblem, Operator, Requirement, Selector};
 use purelb_core::messages::{FactsUpdate, Input, Source};
@@ -46,7 +46,7 @@ impl WatchedKind for NodeAgentKind {
     }
 
     fn read(&mut self, key: &ObjectKey, object: &LBNodeAgent) -> ObjectReading<AgentFacts> {
-        let facts = agent::facts(object);
+        let facts = node_agent::facts(object);
         let uid = object.uid().unwrap_or_default();
         self.seen_objects.record_agent(key, &uid);
         if facts.config.is_ok() {

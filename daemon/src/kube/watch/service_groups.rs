@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use purelb_api::{ServiceGroup, group};
+use purelb_api::{ServiceGroup, service_group};
 use purelb_core::ObjectKey;
 use purelb_core::facts::{ConfigProblem, GroupFacts};
 use purelb_core::messages::{FactsUpdate, Input, Source};
@@ -56,10 +56,10 @@ impl WatchedKind for ServiceGroupKind {
     }
 
     fn read(&mut self, key: &String, object: &ServiceGroup) -> ObjectReading<GroupFacts> {
-        match group::parse(object, &ANY_ADDRESS) {
+        match service_group::parse(object, &ANY_ADDRESS) {
             Ok(config) => {
                 self.problems.lock().remove(key);
-                let facts = GroupFacts { retained: group::retained(object), ..config.facts() };
+                let facts = GroupFacts { retained: service_group::retained(object), ..config.facts() };
                 self.last_good.keep_group(&object.uid().unwrap_or_default(), &facts);
                 ObjectReading::Facts(facts)
             }

@@ -95,8 +95,8 @@ pub fn service(data: &[u8]) {
 /// A group that passes gives ranges that lie in their subnets.
 pub fn service_group(data: &[u8]) {
     let read = |object: &ServiceGroup| {
-        let _ = purelb_api::group::retained(object);
-        purelb_api::group::parse(object, &RangeRules::default())
+        let _ = purelb_api::service_group::retained(object);
+        purelb_api::service_group::parse(object, &RangeRules::default())
     };
     let Some(Ok(config)) = read_twice(data, read) else { return };
     for range in config.facts().ranges {
@@ -105,7 +105,9 @@ pub fn service_group(data: &[u8]) {
 }
 
 pub fn node_agent(data: &[u8]) {
-    let Some(facts) = read_twice(data, |agent: &LBNodeAgent| purelb_api::agent::facts(agent)) else { return };
+    let Some(facts) = read_twice(data, |agent: &LBNodeAgent| purelb_api::node_agent::facts(agent)) else {
+        return;
+    };
     if let Ok(config) = facts.config {
         assert!((1..=10).contains(&config.garp.count));
         assert!(!config.interfaces.contains(&config.dummy));

@@ -8,7 +8,7 @@ use purelb_core::facts::{ConfigProblem, GroupFacts, PoolType, RangeFacts};
 use purelb_core::pools::{Aggregation, Group, GroupName, PoolText, Range, RangeError, RangeRules};
 use purelb_core::{Family, ObjectKey, Vip};
 
-use crate::servicegroup::{AddressPool, ExternalSource, NetboxSource, PoolSet, SecretKey, ServiceGroup};
+use super::{AddressPool, ExternalSource, NetboxSource, PoolSet, SecretKey, ServiceGroup};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {

@@ -11,8 +11,8 @@ use purelb_core::facts::{
 use purelb_core::{IfName, ObjectKey, durations};
 use regex::RegexBuilder;
 
-use crate::group::object_key;
-use crate::lbnodeagent::{AddressSpec, CandidacySpec, GarpSpec, LBNodeAgent, LocalSpec};
+use super::{AddressSpec, CandidacySpec, GarpSpec, LBNodeAgent, LocalSpec};
+use crate::service_group::object_key;
 
 /// Bounds what a pattern may cost in memory once compiled.
 const PATTERN_BYTES: usize = 1 << 18;
