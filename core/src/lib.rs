@@ -30,6 +30,7 @@ pub mod rank;
 pub mod reason;
 mod refresh_queue;
 mod remote_prefixes;
+pub mod segment;
 pub mod shared_table;
 pub mod snapshot;
 pub mod time;

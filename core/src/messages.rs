@@ -12,7 +12,7 @@
 //! Effects are carried out in order; results come back as inputs. Everything here
 //! can be written down and read back, so a run can be replayed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use crate::facts::{
 };
 use crate::ids::{IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::rank::Rank;
+use crate::segment::{SegmentQuestion, SegmentReport};
 use crate::time::Mono;
 
 /// Where facts come from. Nothing is decided until each was listed once (R5).
@@ -112,9 +113,37 @@ pub enum Input {
         id: u64,
         result: Result<(), String>,
     },
+    /// The answer to [`Effect::Listen`] for one interface, and whenever that changes.
+    Listening {
+        index: IfIndex,
+        result: Result<(), String>,
+    },
+    /// The answer to [`Effect::Ask`] with the same `id`: when the question left.
+    Asked {
+        id: u64,
+        result: Result<Mono, String>,
+    },
+    /// Sent whenever the sockets were read: when something arrived, and before every
+    /// [`Input::Tick`] while a question waits for its answer.
+    Heard(SegmentReport),
+    /// The last whole picture of an earlier run, before anything was listed.
+    LastPicture(Box<LastPicture>),
     Command(Command),
     /// A deadline passed.
     Tick,
+}
+
+/// Everything that was listed when an earlier run last wrote it down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastPicture {
+    /// How long ago that was, as far as the wall clock tells.
+    pub age: Duration,
+    pub services: Vec<ServiceFacts>,
+    pub groups: Vec<GroupFacts>,
+    pub agents: Vec<AgentFacts>,
+    pub endpoints: Vec<EndpointFacts>,
+    pub nodes: Vec<NodeFacts>,
+    pub leases: Vec<LeaseFacts>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +236,10 @@ pub enum Effect {
         /// an address that another node has by now. Who is late answers with an error.
         until: Mono,
     },
+    /// Listen on these interfaces and on no others.
+    Listen(BTreeMap<IfIndex, IfName>),
+    /// Ask the segment who has an address.
+    Ask(SegmentQuestion),
     /// Put our slot on the Service, merging with the slots of others.
     WriteSlot {
         service: ObjectKey,

@@ -310,6 +310,7 @@ impl Engine {
             Input::Applied { id, result } => self.applied(now, id, result),
             Input::Announced { id, result } => self.announced(now, id, result),
             Input::Command(command) => self.command(now, command),
+            Input::Listening { .. } | Input::Asked { .. } | Input::Heard(_) | Input::LastPicture(_) => {}
             Input::Tick => {}
         }
     }

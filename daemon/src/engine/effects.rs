@@ -155,6 +155,7 @@ impl EffectSink for EffectDispatcher {
                     error!(addresses = nets.join(" "), "the kernel did not let go of these addresses");
                     self.left_behind = nets;
                 }
+                Effect::Listen(_) | Effect::Ask(_) => {}
                 // The driver's to act on.
                 Effect::Exit => {}
             }

@@ -301,6 +301,7 @@ impl World {
             Effect::WriteSlot { service, vip, interface } => self.send_slot(node, service, vip, interface),
             // Slots are for people to read; here nobody does.
             Effect::ClearSlot { .. } | Effect::Event(_) | Effect::LeftBehind(_) => {}
+            Effect::Listen(_) | Effect::Ask(_) => {}
             Effect::Relist(source) => {
                 let after = self.rng.below(20 * MS);
                 self.relist(node, source, after);

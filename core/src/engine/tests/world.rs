@@ -250,6 +250,8 @@ impl World {
             | Effect::WriteSlot { .. }
             | Effect::ClearSlot { .. }
             | Effect::LeftBehind(_)
+            | Effect::Listen(_)
+            | Effect::Ask(_)
             | Effect::Event(_) => {}
         }
     }
