@@ -18,17 +18,23 @@ fail() { echo "setup: $*" >&2; exit 1; }
 # The Debian packages of one purpose, as far as they are missing.
 install_packages() {
     local missing=() package
+    # Another copy of this may be at it: dpkg serves one at a time.
+    mkdir -p "$cache"
+    exec 7>"$cache/.packages.lock"; flock 7
     for package in $1; do
         dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
     done
-    ((${#missing[@]})) || return 0
+    ((${#missing[@]})) || { exec 7>&-; return 0; }
     command -v apt-get >/dev/null || fail "please install these packages, or what your system calls them: ${missing[*]}"
     ((EUID == 0)) || fail "run 'sudo apt-get install ${missing[*]}' first, or run this as root"
     echo "installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
-    apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
-        { apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null; } ||
+    # What a package starts must not keep the lock.
+    apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null 2>&1 7>&- ||
+        { apt-get update -q >/dev/null 7>&- &&
+            apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null 7>&-; } ||
         fail "apt-get could not install: ${missing[*]}"
+    exec 7>&-
 }
 
 # Prometheus and promtool. The package would start a server of its own on this machine.
