@@ -1,4 +1,4 @@
-//! Faults of the network: partitions, lost discovery, random loss.
+//! Faults of the network: partitions, one-way loss, lost discovery, random loss.
 //!
 //! All faults of a lab are one state, written to the kernel as one nftables table of
 //! the bridges in one transaction, so a change is there at once or not at all. Frames
@@ -23,6 +23,8 @@ pub enum Cut {
     Segment(String),
     /// ARP and neighbour discovery on a segment; everything else passes.
     Discovery(String),
+    /// ICMP echo on a segment, as filters do; everything else passes.
+    Echo(String),
 }
 
 impl Cut {
@@ -33,6 +35,10 @@ impl Cut {
     pub fn discovery(name: impl Into<String>) -> Self {
         Self::Discovery(name.into())
     }
+
+    pub fn echo(name: impl Into<String>) -> Self {
+        Self::Echo(name.into())
+    }
 }
 
 /// All faults, by host index.
@@ -41,6 +47,10 @@ pub(super) struct Faults {
     cuts: BTreeSet<(usize, Cut)>,
     /// Percent of frames lost, each way, by host and segment.
     loss: BTreeMap<(usize, String), f64>,
+    /// Percent of the ARP and neighbour discovery frames lost that a host sends.
+    discovery_loss: BTreeMap<(usize, String), f64>,
+    /// Who is not heard by whom on a segment.
+    mutes: BTreeSet<(String, usize, usize)>,
     off: BTreeSet<usize>,
 }
 
@@ -56,12 +66,27 @@ impl Faults {
     pub(super) fn heal_all(&mut self, host: usize) {
         self.cuts.retain(|(cut, _)| *cut != host);
         self.loss.retain(|(lossy, _), _| *lossy != host);
+        self.discovery_loss.retain(|(lossy, _), _| *lossy != host);
     }
 
     pub(super) fn set_loss(&mut self, host: usize, segment: &str, percent: f64) -> Result<()> {
-        ensure!((0.0..=100.0).contains(&percent), "a loss of {percent} percent: give 0 to 100");
+        check_percent(percent)?;
         self.loss.insert((host, segment.to_owned()), percent);
         Ok(())
+    }
+
+    pub(super) fn set_discovery_loss(&mut self, host: usize, segment: &str, percent: f64) -> Result<()> {
+        check_percent(percent)?;
+        self.discovery_loss.insert((host, segment.to_owned()), percent);
+        Ok(())
+    }
+
+    pub(super) fn mute(&mut self, segment: &str, silent: usize, deaf: usize) {
+        self.mutes.insert((segment.to_owned(), silent, deaf));
+    }
+
+    pub(super) fn unmute(&mut self, segment: &str) {
+        self.mutes.retain(|(of, _, _)| of != segment);
     }
 
     pub(super) fn power(&mut self, host: usize, power: Power) {
@@ -85,16 +110,22 @@ impl Faults {
                 Cut::Segment(name) => rules.push((segment_port(host, name)?, String::new())),
                 Cut::Discovery(name) => {
                     let port = segment_port(host, name)?;
-                    rules.push((port.clone(), "ether type arp ".into()));
-                    rules.push((port, "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ".into()));
+                    rules.extend(DISCOVERY.map(|frames| (port.clone(), frames.to_owned())));
+                }
+                Cut::Echo(name) => {
+                    let port = segment_port(host, name)?;
+                    rules.extend(ECHO.map(|frames| (port.clone(), frames.to_owned())));
                 }
             }
         }
         for ((index, segment), percent) in &self.loss {
-            // Drops of 10,000: two digits after the point of a percentage.
-            let share = (percent * 100.0).round() as u32;
             let port = segment_port(&hosts[*index], segment)?;
-            rules.push((port, format!("numgen random mod 10000 < {share} ")));
+            rules.push((port, random(*percent)));
+        }
+        let mut sent = Vec::new();
+        for ((index, segment), percent) in &self.discovery_loss {
+            let port = segment_port(&hosts[*index], segment)?;
+            sent.extend(DISCOVERY.map(|frames| (port.clone(), format!("{frames}{}", random(*percent)))));
         }
         let mut script = String::from("table bridge lab\ndelete table bridge lab\ntable bridge lab {\n");
         for (chain, hook, priority, port_is, api_is) in
@@ -108,11 +139,37 @@ impl Faults {
                 let condition = condition.replace("{addr}", api_is);
                 let _ = writeln!(script, "{port_is} \"{port}\" {condition}drop");
             }
+            if hook == "prerouting" {
+                for (port, condition) in &sent {
+                    let _ = writeln!(script, "{port_is} \"{port}\" {condition}drop");
+                }
+            }
             script.push_str("}\n");
         }
+        script.push_str("chain between {\ntype filter hook forward priority 0; policy accept;\n");
+        for (segment, silent, deaf) in &self.mutes {
+            let (from, to) = (segment_port(&hosts[*silent], segment)?, segment_port(&hosts[*deaf], segment)?);
+            let _ = writeln!(script, "iifname \"{from}\" oifname \"{to}\" drop");
+        }
+        script.push_str("}\n");
         script.push_str("}\n");
         Ok(script)
     }
+}
+
+/// Matches of the frames that find neighbours, and of those that ask whether one is there.
+const DISCOVERY: [&str; 2] = ["ether type arp ", "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } "];
+const ECHO: [&str; 2] =
+    ["icmp type { echo-request, echo-reply } ", "icmpv6 type { echo-request, echo-reply } "];
+
+/// Matches by chance; of 10,000: two digits after the point of a percentage.
+fn random(percent: f64) -> String {
+    format!("numgen random mod 10000 < {} ", (percent * 100.0).round() as u32)
+}
+
+fn check_percent(percent: f64) -> Result<()> {
+    ensure!((0.0..=100.0).contains(&percent), "a loss of {percent} percent: give 0 to 100");
+    Ok(())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +186,7 @@ fn all_ports(host: &HostPlan) -> impl Iterator<Item = String> {
 fn management_port(host: &HostPlan) -> Result<String> {
     let port = host.management.as_ref();
     port.map(|port| port.bridge_port.clone())
-        .with_context(|| format!("{} is a client and has no management link", host.name))
+        .with_context(|| format!("{} is no node and has no management link", host.name))
 }
 
 pub(super) fn segment_port(host: &HostPlan, segment: &str) -> Result<String> {

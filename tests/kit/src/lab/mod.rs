@@ -118,7 +118,7 @@ pub struct LabBuilder {
 impl LabBuilder {
     /// A segment with its subnets, of either family. Hosts get an address in each:
     /// clients from number 2 on, nodes from 11 on; number 1 is the gateway, where
-    /// nothing lives.
+    /// nobody lives unless there is a [`router`](Self::router).
     pub fn segment<S: Into<String>>(mut self, name: &str, subnets: impl IntoIterator<Item = S>) -> Self {
         self.wishes.segments.push((name.to_owned(), subnets.into_iter().map(Into::into).collect()));
         self
@@ -133,6 +133,12 @@ impl LabBuilder {
     /// A client on these segments. At most nine of them.
     pub fn client<S: Into<String>>(self, name: &str, segments: impl IntoIterator<Item = S>) -> Self {
         self.host(Role::Client, name, segments)
+    }
+
+    /// The gateway of these segments: a host that everybody's default routes point to, and
+    /// that answers ARP, neighbour discovery and echo. It forwards nothing.
+    pub fn router<S: Into<String>>(self, name: &str, segments: impl IntoIterator<Item = S>) -> Self {
+        self.host(Role::Router, name, segments)
     }
 
     fn host<S: Into<String>>(
@@ -270,6 +276,37 @@ impl Lab {
     /// usually on its loopback. New connections go there; open ones stay.
     pub fn set_api(&self, target: SocketAddr) {
         self.shared.api.set_for_all(target);
+    }
+
+    // --- faults between hosts --------------------------------------------------------
+
+    /// On a segment none of `deaf` hears any of `silent` any more; the other way stays.
+    pub fn mute(&self, segment: &str, silent: &[&str], deaf: &[&str]) -> Result<()> {
+        let pairs: Vec<_> = silent.iter().flat_map(|from| deaf.iter().map(|to| (*from, *to))).collect();
+        self.change_mutes(segment, &pairs)
+    }
+
+    /// A segment falls in two: no host of one part hears one of the other.
+    pub fn split(&self, segment: &str, one: &[&str], other: &[&str]) -> Result<()> {
+        let pairs = one.iter().flat_map(|a| other.iter().flat_map(|b| [(*a, *b), (*b, *a)]));
+        self.change_mutes(segment, &pairs.collect::<Vec<_>>())
+    }
+
+    /// Everybody hears everybody again on a segment: ends mutes and splits.
+    pub fn join(&self, segment: &str) -> Result<()> {
+        self.shared.change_faults(|faults| {
+            faults.unmute(segment);
+            Ok(())
+        })
+    }
+
+    fn change_mutes(&self, segment: &str, pairs: &[(&str, &str)]) -> Result<()> {
+        let pairs: Vec<_> =
+            pairs.iter().map(|(from, to)| (self.node(from).index, self.node(to).index)).collect();
+        self.shared.change_faults(|faults| {
+            pairs.iter().for_each(|(from, to)| faults.mute(segment, *from, *to));
+            Ok(())
+        })
     }
 
     /// Changes how all nodes take probes.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use ipnet::IpNet;
+use nix::sys::signal::Signal;
 use purelb_wire::MacAddr;
 
 use super::cuts::{Cut, Faults, Power, segment_port};
@@ -55,7 +56,7 @@ impl Node {
         found.with_context(|| format!("{} is not on segment {segment}", self.name()))
     }
 
-    /// Its address on the management network; clients have none.
+    /// Its address on the management network; only nodes have one.
     pub fn management_address(&self) -> Option<Ipv4Addr> {
         self.plan().management.as_ref().map(|port| port.address)
     }
@@ -107,6 +108,12 @@ impl Node {
         self.shared.change_faults(|faults| faults.set_loss(self.index, segment, percent))
     }
 
+    /// Loses this share of the ARP and neighbour discovery frames that it sends on a
+    /// segment. 0 ends it. Set for every host, each such frame has this chance once.
+    pub fn set_discovery_loss(&self, segment: &str, percent: f64) -> Result<()> {
+        self.shared.change_faults(|faults| faults.set_discovery_loss(self.index, segment, percent))
+    }
+
     /// Pulls the cable: the host sees its carrier go.
     pub fn pull_carrier(&self, segment: &str) -> Result<()> {
         self.set_bridge_port(segment, "down")
@@ -136,6 +143,20 @@ impl Node {
         self.set_power(Power::On)
     }
 
+    /// Holds the machine, as a hypervisor does: its processes stand still, and no frame
+    /// comes out of it or gets in. The one kernel of all hosts goes on, so what was queued
+    /// is lost, and lifetimes of addresses go on counting.
+    pub fn pause(&self) -> Result<()> {
+        self.set_power(Power::Off)?;
+        run::signal_all_in(self.netns().name(), Signal::SIGSTOP)
+    }
+
+    /// Lets it go on: first its kernel, then its processes.
+    pub fn resume(&self) -> Result<()> {
+        self.set_power(Power::On)?;
+        run::signal_all_in(self.netns().name(), Signal::SIGCONT)
+    }
+
     fn set_power(&self, power: Power) -> Result<()> {
         self.shared.change_faults(|faults: &mut Faults| {
             faults.power(self.index, power);
@@ -147,7 +168,7 @@ impl Node {
 
     /// Sends this node's connections to the API elsewhere than everybody's.
     pub fn set_api(&self, target: SocketAddr) -> Result<()> {
-        let address = self.management_address().context("a client has no management link")?;
+        let address = self.management_address().context("only nodes have a management link")?;
         self.shared.api.set_for(address, target);
         Ok(())
     }
@@ -155,7 +176,7 @@ impl Node {
     /// A port on the host's loopback that leads to `port` of this node, over the
     /// management network. Stays until the lab ends.
     pub fn expose(&self, port: u16) -> Result<SocketAddr> {
-        let address = self.management_address().context("a client has no management link")?;
+        let address = self.management_address().context("only nodes have a management link")?;
         self.shared.expose(SocketAddr::from((address, port)))
     }
 
@@ -172,6 +193,16 @@ impl Node {
 
     pub fn links(&self) -> Result<Vec<Link>> {
         kernel::links(self.netns())
+    }
+
+    /// Frames it has sent on an interface, since the link is there.
+    pub fn frames_sent(&self, dev: &str) -> Result<u64> {
+        // Of the thread that asks: the process itself is in another namespace.
+        let table = self.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix(dev)?.strip_prefix(':'));
+        let counts = line.with_context(|| format!("{} has no interface {dev}", self.name()))?;
+        // Eight columns of what came in, then bytes and frames that went out.
+        Ok(counts.split_whitespace().nth(9).context("a line of counters")?.parse()?)
     }
 
     pub fn routes(&self) -> Result<Vec<Route>> {

@@ -33,7 +33,7 @@ pub(super) const TOOLS_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 250, 0, 2);
 pub(super) const MANAGEMENT_BRIDGE: &str = "mgmt";
 pub(super) const MANAGEMENT_DEV: &str = "mgmt0";
 
-/// Host numbers in a subnet: gateway .1, clients from .2, nodes from .11 on.
+/// Host numbers in a subnet: router .1, clients from .2, nodes from .11 on.
 const GATEWAY: u32 = 1;
 const FIRST_CLIENT: u32 = 2;
 const FIRST_NODE: u32 = 11;
@@ -44,6 +44,8 @@ pub enum Role {
     Node,
     /// Only on its segments.
     Client,
+    /// Where default routes point to. It answers, as any host does, and forwards nothing.
+    Router,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +70,7 @@ pub struct Port {
     pub mac: MacAddr,
     /// One per subnet of the segment.
     pub addresses: Vec<IpNet>,
-    /// The gateways default routes point to; nothing needs to live there.
+    /// The gateways default routes point to; a router lives there, or nobody.
     pub(super) gateways: Vec<IpAddr>,
 }
 
@@ -136,13 +138,14 @@ impl Plan {
         ensure!(self.hosts.iter().all(|other| other.name != name), "two hosts are named {name}");
         let index = self.hosts.len();
         let of_role = self.hosts.iter().filter(|host| host.role == role).count();
-        let number = u32::try_from(of_role)?
-            + match role {
-                Role::Node => FIRST_NODE,
-                Role::Client => FIRST_CLIENT,
-            };
+        let nth = u32::try_from(of_role)?;
+        let number = match role {
+            Role::Node => FIRST_NODE + nth,
+            Role::Client => FIRST_CLIENT + nth,
+            Role::Router => GATEWAY,
+        };
         ensure!(
-            role == Role::Node || number < FIRST_NODE,
+            role != Role::Client || number < FIRST_NODE,
             "a lab has at most {} clients",
             FIRST_NODE - FIRST_CLIENT
         );
@@ -153,6 +156,10 @@ impl Plan {
             let Some(segment) = self.segments.iter().position(|segment| &segment.name == wanted) else {
                 bail!("host {name}: there is no segment {wanted}; name it with `segment` first");
             };
+            let routed = self.hosts.iter().any(|host| {
+                host.role == Role::Router && host.ports.iter().any(|port| port.segment == segment)
+            });
+            ensure!(role != Role::Router || !routed, "segment {wanted} has two routers");
             ports.push(self.port(index, role, number, segment, ports.len())?);
         }
         let management = match role {
@@ -160,7 +167,7 @@ impl Plan {
                 address: management_address(of_role)?,
                 bridge_port: format!("m{index}"),
             }),
-            Role::Client => None,
+            Role::Client | Role::Router => None,
         };
         self.hosts.push(HostPlan { name: name.to_owned(), role, ports, management });
         Ok(())
@@ -169,9 +176,15 @@ impl Plan {
     fn port(&self, host: usize, role: Role, number: u32, segment: usize, nth: usize) -> Result<Port> {
         let Segment { name, nets, .. } = &self.segments[segment];
         let [_, _, high, low] = u32::try_from(host)?.to_be_bytes();
-        let mac = MacAddr([2, b'p', u8::try_from(segment)?, u8::from(role == Role::Client), high, low]);
+        let kind = match role {
+            Role::Node => 0,
+            Role::Client => 1,
+            Role::Router => 2,
+        };
+        let mac = MacAddr([2, b'p', u8::try_from(segment)?, kind, high, low]);
         let addresses = nets.iter().map(|net| host_in(*net, number)).collect::<Result<_>>()?;
-        let gateways = nets.iter().map(|net| Ok(host_in(*net, GATEWAY)?.addr())).collect::<Result<_>>()?;
+        let routed = nets.iter().filter(|_| role != Role::Router);
+        let gateways = routed.map(|net| Ok(host_in(*net, GATEWAY)?.addr())).collect::<Result<_>>()?;
         Ok(Port {
             segment,
             segment_name: name.clone(),

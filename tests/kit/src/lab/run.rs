@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{netns, tools};
+use crate::signals;
 
 const PREFIX: &str = "plb";
 
@@ -133,6 +134,17 @@ pub(super) fn kill_all_in(name: &str) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Signals every process in a namespace. SIGSTOP is in force when this returns.
+pub(super) fn signal_all_in(name: &str, signal: Signal) -> Result<()> {
+    for pid in pids_in(name) {
+        match signals::send(pid, signal) {
+            Err(_) if kill(pid, None).is_err() => {} // It has ended meanwhile.
+            sent => sent?,
+        }
+    }
+    Ok(())
 }
 
 /// Processes whose main thread is in the namespace: those started there, never the

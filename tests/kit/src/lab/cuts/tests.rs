@@ -34,16 +34,28 @@ fn healed_is_as_never_cut() {
     let clean = faults.script(&mk_hosts()).unwrap();
     faults.cut(0, Cut::Management);
     faults.cut(1, Cut::discovery("lan"));
+    faults.cut(1, Cut::echo("lan"));
     faults.set_loss(1, "lan", 12.5).unwrap();
-    assert!(faults.script(&mk_hosts()).unwrap().contains("mod 10000 < 1250 drop"));
+    faults.set_discovery_loss(1, "lan", 20.0).unwrap();
+    faults.mute("lan", 0, 1);
+    let script = faults.script(&mk_hosts()).unwrap();
+    for rule in [
+        "mod 10000 < 1250 drop",
+        "iifname \"p1s0\" ether type arp numgen random mod 10000 < 2000 drop",
+        "iifname \"p0s0\" oifname \"p1s0\" drop",
+    ] {
+        assert!(script.contains(rule), "{rule} not in\n{script}");
+    }
+    assert!(!script.contains("oifname \"p1s0\" ether type arp numgen"), "a frame is lost once:\n{script}");
     faults.heal(0, &Cut::Management);
     faults.heal_all(1);
+    faults.unmute("lan");
     assert_eq!(faults.script(&mk_hosts()).unwrap(), clean);
 }
 
 #[test]
 fn what_cannot_be_cut_is_refused() {
-    for (host, cut, word) in [(1, Cut::Api, "client"), (0, Cut::segment("wan"), "only on: lan")] {
+    for (host, cut, word) in [(1, Cut::Api, "no node"), (0, Cut::segment("wan"), "only on: lan")] {
         let mut faults = Faults::default();
         faults.cut(host, cut);
         let text = format!("{:#}", faults.script(&mk_hosts()).unwrap_err());
