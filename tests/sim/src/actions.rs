@@ -7,6 +7,7 @@ use purelb_core::{IfIndex, ObjectKey};
 
 use crate::queue::{MS, SEC, SimEvent, T};
 use crate::setup::Profile;
+use crate::wire_faults::WireFault;
 use crate::world::{Phase, World};
 
 #[derive(Clone, Debug)]
@@ -94,6 +95,7 @@ pub enum ActionKind {
     CollectSlices(ObjectKey),
     Agent,
     AgentRepaired,
+    Wire(WireFault),
 }
 
 /// Everything an actor can do, by the part of the world it belongs to.
@@ -136,6 +138,19 @@ const NETWORK: [&str; 15] = [
     "clock-jump",
     "pause",
 ];
+/// What can be wrong with a segment, and machines that stand still for a moment.
+const WIRE: [&str; 10] = [
+    "lossy",
+    "one-way",
+    "split",
+    "port-dead",
+    "squat",
+    "drops",
+    "power-loss",
+    "freeze-5s",
+    "power-loss",
+    "port-dead",
+];
 const CHURN: [&str; 6] = ["service", "service", "endpoints", "endpoints", "agent", "take-by-hand"];
 const MACHINES: [&str; 6] = ["crash", "power-loss", "vouch", "crash-quick", "freeze", "start-slow"];
 
@@ -162,9 +177,23 @@ impl World {
             Profile::Churn => &["ask", "join", "drain", "undrain", "upgrade"],
             Profile::Rolling | Profile::Mixed if roll < 80 => &PLANNED,
             Profile::Rolling | Profile::Mixed => &["service", "endpoints", "ask", "agent"],
+            Profile::Segment if roll < 70 => &WIRE,
+            Profile::Segment if roll < 80 => &MACHINES,
+            Profile::Segment => &["ask", "cut", "drain", "undrain", "upgrade", "crash-quick", "service"],
+            Profile::Outage if self.api.outage => match roll {
+                0..40 => &["power-loss", "crash", "crash-quick", "upgrade", "start-slow", "reboot"],
+                40..55 => &["ask", "take-by-hand", "freeze-5s"],
+                55..75 => &WIRE,
+                75..85 => &NETWORK,
+                _ => &["ask"],
+            },
+            Profile::Outage if roll < 35 => &["long-outage"],
+            Profile::Outage if roll < 60 => &["cut", "cut", "lease-taken", "node-deleted", "lease-deleted"],
+            Profile::Outage => &["service", "endpoints", "ask", "power-loss", "crash"],
             Profile::Everything => match roll {
-                0..25 => &API,
-                25..50 => &NETWORK,
+                0..20 => &API,
+                20..40 => &NETWORK,
+                40..50 => &WIRE,
                 50..65 => &CHURN,
                 65..80 => &PLANNED,
                 80..95 => &MACHINES,
@@ -237,6 +266,21 @@ impl World {
                 self.shut_down(node, ShutdownMode::Graceful);
                 self.plan(9 * SEC, ActionKind::PowerOff(node));
                 return None;
+            }
+            "lossy" | "one-way" | "split" | "port-dead" | "squat" | "drops" => {
+                ActionKind::Wire(self.some_wire_fault(word)?)
+            }
+            "freeze-5s" => {
+                let node = self.some_node(|n| n.powered && n.joined && !n.legacy)?;
+                let clock_runs = self.rng.percent(50);
+                let wait = self.rng.range(4 * SEC, 6 * SEC);
+                ActionKind::Freeze(node, wait, clock_runs)
+            }
+            "long-outage" => {
+                let Phase::Active { until, .. } = self.phase else { return None };
+                let left = until.saturating_sub(self.now + 10 * SEC);
+                let wait = self.rng.range(60 * SEC, 360 * SEC).min(left);
+                ActionKind::Outage(wait)
             }
             "power-loss" => ActionKind::PowerOff(self.some_node(|n| n.powered && n.joined && !n.legacy)?),
             "join" => ActionKind::Join(self.some_node(|n| !n.joined)?),

@@ -129,7 +129,9 @@ impl World {
         let new = n.kernel.marked(vip).find(|a| n.segment_of(a.facts.index).is_some()).map(|a| Hold {
             since: a.since,
             usable: !a.facts.tentative && !a.facts.dad_failed,
-            reachable: n.kernel.usable(a.facts.index) && n.frozen.is_none(),
+            reachable: n.kernel.usable(a.facts.index)
+                && n.frozen.is_none()
+                && n.segment_of(a.facts.index).is_some_and(|s| !self.segments[s].dead.contains(&node)),
         });
         let old = self.truth.vips[v].holds[node];
         let before = self.truth.vips[v].usable_count();
@@ -166,10 +168,11 @@ impl World {
         if self.nodes[node].legacy {
             return;
         }
+        let early = self.judge_takeover(node, v);
         // One whose clock stood still counts by that clock: see `fence_check`.
         let stood = self.nodes[node].thawed.is_some_and(|(at, stood)| stood && self.now < at + self.margin());
         let fresh = self.nodes[node].last_applied.is_some_and(|at| self.now < at + self.duration(node));
-        if !fresh && !stood {
+        if !fresh && !stood && !early {
             let words = format!("{} adds {vip} without a live Lease", self.name(node));
             self.violate("R2", words);
             return;
@@ -213,6 +216,10 @@ impl World {
         if self.nodes[node].legacy {
             return Some("older member");
         }
+        // Judged by itself, when it did so.
+        if truth.early.is_some_and(|e| e.taker == node && e.at == self.now) {
+            return Some("early takeover");
+        }
         // While members come and go each sees the others late and may be mistaken
         // for a moment. Once the winner has been the same for longer than any
         // view is old, nobody else may take the address.
@@ -231,7 +238,7 @@ impl World {
         None
     }
 
-    fn view_lag(&self, node: usize, other: usize) -> T {
+    pub fn view_lag(&self, node: usize, other: usize) -> T {
         if self.disturbed(node) || self.disturbed(other) {
             self.setup.duration() + VIEW_LAG
         } else {
@@ -246,7 +253,8 @@ impl World {
             }
             let key = (v, node.min(other), node.max(other));
             let theirs = self.truth.vips[v].holds[other].is_some_and(|h| h.reachable && h.usable);
-            if !(reached && theirs) {
+            let meet = self.truth.vips[v].segment.is_none_or(|s| self.touches(s, node, other));
+            if !(reached && theirs && meet) {
                 self.truth.pairs.remove(&key);
                 continue;
             }

@@ -4,11 +4,13 @@
 use purelb_core::Engine;
 use purelb_core::config::EngineConfig;
 use purelb_core::messages::{Command, Effect, FactsUpdate, Input, KernelChange, ShutdownMode, Source};
+use purelb_core::segment::SightingKind;
 use purelb_core::{IfIndex, InstanceId, Mono, Vip};
 
 use crate::node::{Process, WATCHED};
 use crate::queue::{Channel, MS, SEC, SimEvent, T, US};
 use crate::setup::Batches;
+use crate::wire::Station;
 use crate::world::World;
 
 /// Every so many steps an engine is asked what a look at everything would change.
@@ -127,7 +129,8 @@ impl World {
             return;
         }
         if process.engine.deadline(mono).is_some_and(|d| d <= mono) {
-            self.step(node, vec![Input::Tick]);
+            let inputs = self.tick_inputs(node);
+            self.step(node, inputs);
         } else if let Some(first) = process.mail.iter().position(|(c, _)| *c == Channel::Commands) {
             let command = process.mail.remove(first).map(|(_, input)| input);
             let again = command == Some(Input::Command(Command::Resync));
@@ -167,7 +170,8 @@ impl World {
             return;
         }
         process.wake_at = None;
-        self.step(node, vec![Input::Tick]);
+        let inputs = self.tick_inputs(node);
+        self.step(node, inputs);
     }
 
     /// Sets the timer, a moment after the step: a picture may have been drawn meanwhile.
@@ -301,7 +305,8 @@ impl World {
             Effect::WriteSlot { service, vip, interface } => self.send_slot(node, service, vip, interface),
             // Slots are for people to read; here nobody does.
             Effect::ClearSlot { .. } | Effect::Event(_) | Effect::LeftBehind(_) => {}
-            Effect::Listen(_) | Effect::Ask(_) => {}
+            Effect::Listen(interfaces) => self.listen(node, &interfaces),
+            Effect::Ask(question) => self.ask(node, question),
             Effect::Relist(source) => {
                 let after = self.rng.below(20 * MS);
                 self.relist(node, source, after);
@@ -330,9 +335,7 @@ impl World {
             && result.is_ok()
             && let Some(segment) = self.nodes[node].segment_of(index)
         {
-            for cache in &mut self.caches[segment] {
-                cache.insert(vip, node);
-            }
+            self.claim_sent(segment, Station::Node(node), vip, SightingKind::Announcement);
         }
         Input::Announced { id, result }
     }

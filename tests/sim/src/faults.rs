@@ -118,6 +118,7 @@ impl World {
             ActionKind::CollectSlices(service) => self.collect_slices(&service),
             ActionKind::Agent => self.change_agent(),
             ActionKind::AgentRepaired => self.repair_agents(),
+            ActionKind::Wire(fault) => self.wire_fault(fault),
             _ => self.perform_network(what),
         }
     }

@@ -6,12 +6,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 use purelb_core::facts::AddrFacts;
 use purelb_core::messages::{AddressSpec, Input, KernelChange, Lifetimes};
+use purelb_core::segment::SightingKind;
 use purelb_core::{IfIndex, Vip};
 
 use crate::kernel::{ETH0, Kernel, Planned, link};
 use crate::mutate::Mutation;
 use crate::queue::{MS, SEC, SimEvent, T};
 use crate::setup::{own_address, v4_subnet, v6_subnet};
+use crate::wire::{Station, mac_of};
 use crate::world::World;
 
 /// Measured on real kernels: expiries of short lifetimes are never early and late by
@@ -82,6 +84,9 @@ impl World {
             self.plan_expiry(node, token, at);
         }
         if let Some(token) = dad {
+            if let Some(segment) = self.nodes[node].segment_of(spec.index) {
+                self.claim_sent(segment, Station::Node(node), Vip::new(spec.net.addr()), SightingKind::Probe);
+            }
             let at = now + self.rng.range(SEC, 2 * SEC);
             self.queue.push(at, SimEvent::DadDone { node, token });
         }
@@ -135,6 +140,7 @@ impl World {
             && (0..self.nodes.len()).any(|other| {
                 other != node
                     && self.nodes[other].frozen.is_none()
+                    && segment.is_none_or(|s| self.connected(s, node, other))
                     && self.nodes[other].kernel.addrs.iter().any(|a| {
                         a.facts.net.addr() == facts.net.addr()
                             && !a.facts.dad_failed
@@ -142,8 +148,9 @@ impl World {
                             && self.nodes[other].kernel.usable(a.facts.index)
                     })
             });
+        let squatted = self.truth.squatted.contains(&facts.vip());
         let addr = self.nodes[node].kernel.by_token(token).expect("it was there above");
-        if taken {
+        if taken || squatted {
             addr.facts.dad_failed = true;
         } else {
             addr.facts.tentative = false;
@@ -182,7 +189,9 @@ impl World {
         let mut kernel = Kernel::default();
         for (index, segment) in &self.nodes[node].ports {
             let name = if *index == ETH0 { "eth0" } else { "eth1" };
-            kernel.links.insert(*index, link(*index, name, Some(*segment)));
+            let mut link = link(*index, name, Some(*segment));
+            link.facts.mac = Some(mac_of(node, *index));
+            kernel.links.insert(*index, link);
             for subnet in [v4_subnet(*segment, false), v6_subnet(*segment)] {
                 kernel.add_foreign(self.now, *index, own_address(subnet, node));
             }
@@ -193,13 +202,14 @@ impl World {
             let local: IpAddr = format!("fe80::{:x}", node + 1).parse().expect("an address");
             kernel.add_foreign(self.now, *index, crate::setup::net(local, 64));
         }
-        kernel.routes = Kernel::default_routes(ETH0);
+        kernel.routes = self.default_routes_of(node);
         kernel
     }
 
     pub fn set_link(&mut self, node: usize, index: IfIndex, up: bool, carrier: bool) {
         let notify = self.nodes[node].kernel.set_link(index, up, carrier);
         if !notify.is_empty() {
+            self.nodes[node].port_changed = self.now;
             self.log(|w| format!("{}: {index:?} up={up} carrier={carrier}", w.nodes[node].name));
             self.kernel_changed(node, notify);
         }
@@ -221,6 +231,7 @@ impl World {
     }
 
     pub fn power_off(&mut self, node: usize) {
+        self.expect_takeover(node);
         self.kill(node);
         self.nodes[node].frozen = None;
         self.nodes[node].powered = false;
@@ -234,6 +245,7 @@ impl World {
         }
         self.nodes[node].powered = true;
         self.nodes[node].kernel = self.fresh_kernel(node);
+        self.nodes[node].port_changed = self.now;
         // Another boot, another origin of its clock.
         let boot = self.rng.range(10_000 * SEC, 1_000_000 * SEC);
         self.nodes[node].boot = boot;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use purelb_core::facts::{AddrFacts, DefaultRoute, LinkFacts};
 use purelb_core::messages::{AddressSpec, FactsUpdate, Input, KernelDump};
-use purelb_core::{Family, IfIndex, IfName, Vip};
+use purelb_core::{IfIndex, IfName, Vip};
 
 use crate::queue::{SEC, T};
 
@@ -232,12 +232,6 @@ impl Kernel {
             addresses: self.addrs.iter().map(|a| a.facts.clone()).collect(),
             default_routes: self.routes.clone(),
         }
-    }
-
-    pub fn default_routes(index: IfIndex) -> Vec<DefaultRoute> {
-        [Family::V4, Family::V6]
-            .map(|family| DefaultRoute { family, metric: 100, index, gateway: None })
-            .into()
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 /// Rules whose hold on the world is measured by sampling it.
-pub const RULES: [Rule; 9] = [
+pub const RULES: [Rule; 11] = [
     Rule::Fence,
     Rule::Lifetime,
     Rule::SecondOwner,
@@ -15,6 +15,8 @@ pub const RULES: [Rule; 9] = [
     Rule::PutBack,
     Rule::Flap,
     Rule::Mark,
+    Rule::Early,
+    Rule::Taken,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +37,10 @@ pub enum Rule {
     PutBack,
     /// R8: nothing comes to a link that flaps.
     Flap,
+    /// R12: nothing is taken early without a witness, answers before and silence after.
+    Early,
+    /// R12: what a machine had that is gone is soon somebody's.
+    Taken,
     /// R4, R9: only what is ours is touched, only what the kernel shows is announced.
     Mark,
 }
@@ -50,6 +56,8 @@ impl Rule {
             Self::Vacancy => "R1 vacancy",
             Self::PutBack => "R6 put back",
             Self::Flap => "R8 flap",
+            Self::Early => "R12 early",
+            Self::Taken => "R12 bar",
             Self::Mark => "R4/R9 mark",
         }
     }

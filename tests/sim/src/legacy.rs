@@ -8,10 +8,12 @@ use std::collections::BTreeSet;
 use purelb_core::InstanceId;
 use purelb_core::facts::LeaseFacts;
 use purelb_core::messages::AddressSpec;
+use purelb_core::segment::SightingKind;
 
 use crate::kernel::ETH0;
 use crate::queue::{MS, SimEvent, T};
 use crate::setup::{net, v4_subnet, v6_subnet};
+use crate::wire::Station;
 use crate::world::World;
 
 /// How old its view of the Leases may be.
@@ -75,9 +77,7 @@ impl World {
         if self.put(node, &spec).is_ok()
             && let Some(segment) = self.nodes[node].segment_of(ETH0)
         {
-            for cache in &mut self.caches[segment] {
-                cache.insert(vip, node);
-            }
+            self.claim_sent(segment, Station::Node(node), vip, SightingKind::Announcement);
         }
     }
 

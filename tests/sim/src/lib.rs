@@ -21,10 +21,14 @@ pub mod run;
 mod scenario;
 mod settle;
 pub mod setup;
+mod sockets;
 mod stops;
+mod takeover;
 pub mod trace;
 pub mod truth;
 mod vacancy;
+mod wire;
+mod wire_faults;
 pub mod world;
 pub mod writer;
 

@@ -20,8 +20,8 @@ struct Args {
     /// Run this many seeds.
     #[arg(long)]
     seeds: Option<u64>,
-    /// calm, faulty-api, network, churn, rolling, mixed or everything; the seed
-    /// decides if not given.
+    /// calm, faulty-api, network, churn, rolling, mixed, everything, segment or outage;
+    /// the seed decides if not given.
     #[arg(long)]
     profile: Option<String>,
     /// Switch a rule off, R1 to R10 or one of the finer ones: the run should fail.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use purelb_core::config::LeaseTimers;
 use purelb_core::lease_write::{LeaseMemory, LeaseReply};
 use purelb_core::messages::{Effect, Input, KernelChange, LeaseWrite, ShutdownMode, Source};
+use purelb_core::segment::{HardwareAddr, SegmentSighting};
 use purelb_core::{Engine, IfIndex, InstanceId, Mono, NodeName, Vip};
 
 use crate::kernel::Kernel;
@@ -77,6 +78,23 @@ pub struct Node {
     pub put_issued: T,
     /// When its Lease last came to name another set of subnets.
     pub offered_at: T,
+    /// When a link of it last went down or came up.
+    pub port_changed: T,
+    /// Its firewall lets no echo requests in: it answers only for its addresses.
+    pub echo_filtered: bool,
+    /// It may not open packet sockets.
+    pub no_sockets: bool,
+    /// Frames are lost between its kernel and the process's sockets.
+    pub drops: bool,
+}
+
+/// A question that left.
+#[derive(Clone, Copy, Debug)]
+pub struct AskedQuestion {
+    pub at: T,
+    pub index: IfIndex,
+    pub target: Vip,
+    pub to: Option<HardwareAddr>,
 }
 
 /// Suspended, or a virtual machine that its host stopped: no process and no kernel
@@ -121,6 +139,7 @@ pub struct Process {
     pub dumped: bool,
     answers: T,
     commands: T,
+    segment: T,
     pub kernel_queue: T,
     pub wake_at: Option<T>,
     pub stopping: Option<ShutdownMode>,
@@ -128,6 +147,19 @@ pub struct Process {
     pub steps: u32,
     pub idle_wakes: u32,
     pub started: T,
+    /// Interfaces that it has a socket on.
+    pub listening: BTreeSet<IfIndex>,
+    /// What its sockets hold, and where they lost something.
+    pub socket: Vec<SegmentSighting>,
+    pub overrun: BTreeSet<IfIndex>,
+    pub read_planned: bool,
+    pub last_asked: Option<T>,
+    /// The last ten seconds of its questions.
+    pub questions: VecDeque<AskedQuestion>,
+    /// Who answered on an interface, and when last.
+    pub answered_by: BTreeMap<(IfIndex, HardwareAddr), T>,
+    /// When somebody last answered for an address there, and who.
+    pub answered_for: BTreeMap<(IfIndex, Vip), (T, HardwareAddr)>,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +203,7 @@ impl Process {
             dumped: false,
             answers: 0,
             commands: 0,
+            segment: 0,
             kernel_queue: 0,
             wake_at: None,
             stopping: None,
@@ -178,6 +211,14 @@ impl Process {
             steps: 0,
             idle_wakes: 0,
             started,
+            listening: BTreeSet::new(),
+            socket: Vec::new(),
+            overrun: BTreeSet::new(),
+            read_planned: false,
+            last_asked: None,
+            questions: VecDeque::new(),
+            answered_by: BTreeMap::new(),
+            answered_for: BTreeMap::new(),
         }
     }
 
@@ -202,6 +243,7 @@ impl Process {
             Channel::Monitor => (&mut self.monitor, 0),
             Channel::Answers => (&mut self.answers, 0),
             Channel::Commands => (&mut self.commands, 0),
+            Channel::Segment => (&mut self.segment, 0),
         }
     }
 

@@ -8,7 +8,8 @@ use std::collections::BinaryHeap;
 
 use purelb_core::lease_write::{LeaseReply, LeaseRequest};
 use purelb_core::messages::{Input, KernelChange, LeaseWrite, Source};
-use purelb_core::{IfName, ObjectKey, Vip};
+use purelb_core::segment::{HardwareAddr, SegmentQuestion, SightingKind};
+use purelb_core::{IfIndex, IfName, ObjectKey, Vip};
 
 use crate::actions::Action;
 
@@ -26,6 +27,8 @@ pub enum Channel {
     Monitor,
     Answers,
     Commands,
+    /// What becomes of questions, and reports of what is heard.
+    Segment,
 }
 
 #[derive(Debug)]
@@ -113,6 +116,12 @@ pub enum SimEvent {
         b: usize,
         since: T,
     },
+    /// Gone since then: has somebody taken what it had?
+    TakeoverCheck {
+        vip: usize,
+        owner: usize,
+        since: T,
+    },
     PutBackCheck {
         node: usize,
         vip: usize,
@@ -120,6 +129,25 @@ pub enum SimEvent {
     },
     LegacyTick {
         node: usize,
+    },
+    /// A question leaves its machine.
+    Question {
+        node: usize,
+        life: u32,
+        question: Box<SegmentQuestion>,
+    },
+    /// A frame reaches a machine whose process listens.
+    Frame {
+        node: usize,
+        index: IfIndex,
+        address: Vip,
+        mac: HardwareAddr,
+        kind: SightingKind,
+    },
+    /// The process reads its sockets.
+    Read {
+        node: usize,
+        life: u32,
     },
     Act(Box<Action>),
     NextPhase,

@@ -112,6 +112,8 @@ impl Summary {
         self.stats.additions += outcome.stats.additions;
         self.stats.handoffs += outcome.stats.handoffs;
         self.stats.settled += outcome.stats.settled;
+        self.stats.questions += outcome.stats.questions;
+        self.stats.early += outcome.stats.early;
         self.ledger.merge(outcome.ledger.clone());
         if let Some(violation) = &outcome.violation {
             self.failed.push((outcome.setup.seed, violation.clone()));
@@ -127,6 +129,8 @@ impl Summary {
         self.stats.additions += other.stats.additions;
         self.stats.handoffs += other.stats.handoffs;
         self.stats.settled += other.stats.settled;
+        self.stats.questions += other.stats.questions;
+        self.stats.early += other.stats.early;
         self.ledger.merge(other.ledger);
         self.failed.extend(other.failed);
     }
@@ -138,13 +142,15 @@ impl Summary {
     pub fn describe(&self) -> String {
         format!(
             "simulated {:.1} cluster-hours, {} events, {} engine steps, {} actions, {} additions, {} overlaps, {} \
-             settlings, {} seeds, {} violations",
+             questions, {} early takeovers, {} settlings, {} seeds, {} violations",
             self.hours(),
             self.stats.events,
             self.stats.steps,
             self.stats.actions,
             self.stats.additions,
             self.stats.handoffs,
+            self.stats.questions,
+            self.stats.early,
             self.stats.settled,
             self.seeds,
             self.failed.len()

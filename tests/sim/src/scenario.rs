@@ -12,6 +12,7 @@ use crate::node::Node;
 use crate::queue::{MS, SEC, SimEvent, T};
 use crate::setup::{Layout, v4_subnet, v6_subnet};
 use crate::truth::node_name;
+use crate::wire::Station;
 use crate::world::{Phase, World};
 
 impl World {
@@ -66,6 +67,10 @@ impl World {
                 flap: None,
                 put_issued: 0,
                 offered_at: 0,
+                port_changed: 0,
+                echo_filtered: self.wire_rng.percent(20),
+                no_sockets: self.wire_rng.percent(4),
+                drops: false,
             });
             self.nodes[node].kernel = self.fresh_kernel(node);
         }
@@ -122,6 +127,10 @@ impl World {
             .filter(|n| truth.holds[*n].is_some_and(|h| h.usable && h.reachable))
             .collect();
         let client = self.rng.below(self.caches[segment].len() as u64) as usize;
+        let here = Station::Client(client);
+        let wire = &self.segments[segment];
+        let answers: Vec<usize> =
+            answers.into_iter().filter(|n| wire.carries(Station::Node(*n), here)).collect();
         if let Some(node) = self.rng.pick(&answers).copied() {
             self.caches[segment][client].insert(vip, node);
         }
@@ -197,6 +206,7 @@ impl World {
             self.nodes[node].deaf = false;
             self.reconnect(node);
         }
+        self.heal_segments();
         self.repair_agents();
         let now = self.now;
         for node in 0..self.nodes.len() {
@@ -217,6 +227,7 @@ impl World {
         n.deaf_until = n.deaf_until.min(self.now);
         n.slow_start = false;
         n.mute = false;
+        n.drops = false;
         n.flap = None;
         self.thaw(node);
         let n = &mut self.nodes[node];

@@ -31,10 +31,14 @@ pub enum Profile {
     Mixed,
     /// All of it.
     Everything,
+    /// Frames lost, heard one way or on one side only, dead ports, machines that stop.
+    Segment,
+    /// API servers away for minutes, with deaths and restarts meanwhile.
+    Outage,
 }
 
 impl Profile {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Calm,
         Self::FaultyApi,
         Self::Network,
@@ -42,6 +46,8 @@ impl Profile {
         Self::Rolling,
         Self::Mixed,
         Self::Everything,
+        Self::Segment,
+        Self::Outage,
     ];
 
     pub fn name(self) -> &'static str {
@@ -53,6 +59,8 @@ impl Profile {
             Self::Rolling => "rolling",
             Self::Mixed => "mixed",
             Self::Everything => "everything",
+            Self::Segment => "segment",
+            Self::Outage => "outage",
         }
     }
 
@@ -62,7 +70,7 @@ impl Profile {
 
     /// A seed names its profile too, so that a number is all a report needs.
     pub fn of_seed(seed: u64) -> Self {
-        Self::ALL[(seed % 7) as usize]
+        Self::ALL[(seed % 9) as usize]
     }
 }
 
@@ -213,6 +221,8 @@ impl Setup {
             Profile::Churn => (5, 90, 120, 2),
             Profile::FaultyApi | Profile::Network => (6, 100, 100, 6),
             Profile::Everything => (6, 120, 100, 4),
+            Profile::Segment => (4, 150, 60, 12),
+            Profile::Outage => (3, 420, 60, 20),
         };
         Self {
             seed,

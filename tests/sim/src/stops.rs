@@ -77,6 +77,7 @@ impl World {
             self.rearm(node);
             self.plan_turn(node);
         }
+        self.plan_read(node);
         self.plan_fence_check(node);
     }
 

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::queue::T;
 use crate::setup::{MOST_NODES, Setup};
+use crate::takeover::EarlyTake;
 use crate::world::World;
 
 /// A holder of an address, in its kernel, on a real interface, with the mark.
@@ -40,6 +41,11 @@ pub struct VipTruth {
     pub last_usable: [Option<T>; MOST_NODES],
     /// Somebody took it away by hand: no rule broken.
     pub excused_until: T,
+    /// Taken before its owner's Lease ran out, last time.
+    pub early: Option<EarlyTake>,
+    /// Who may have it, best first, and when that last changed.
+    pub line: Vec<usize>,
+    pub line_changed: T,
     /// Wanted, and nobody answers for it.
     pub vacant: Option<Vacant>,
 }
@@ -58,6 +64,8 @@ pub struct Truth {
     pub live: [bool; MOST_NODES],
     /// Two holders that the segment hears, and since when.
     pub pairs: BTreeMap<(usize, usize, usize), T>,
+    /// Addresses that a machine of nobody answers for.
+    pub squatted: BTreeSet<Vip>,
 }
 
 pub fn node_name(node: usize) -> NodeName {
@@ -85,6 +93,9 @@ impl Truth {
                 last_usable: [None; MOST_NODES],
                 excused_until: 0,
                 vacant: None,
+                early: None,
+                line: Vec::new(),
+                line_changed: 0,
             })
             .collect();
         Self {
@@ -92,6 +103,7 @@ impl Truth {
             vips,
             live: [false; MOST_NODES],
             pairs: BTreeMap::new(),
+            squatted: BTreeSet::new(),
         }
     }
 }
@@ -282,6 +294,10 @@ impl World {
             let now = self.now;
             let truth = &mut self.truth.vips[vip];
             truth.wanted = wanted;
+            if truth.line != nodes {
+                truth.line = nodes;
+                truth.line_changed = now;
+            }
             if winner.is_none() {
                 truth.eligible_since = None;
             } else if truth.eligible_since.is_none() {

@@ -63,6 +63,9 @@ impl World {
         if n.kernel.addrs.iter().any(|a| !a.facts.ours && a.facts.vip() == truth.vip) {
             return Some("address is somebody else's");
         }
+        if self.beyond_reach(node, v) {
+            return Some("port is dead");
+        }
         if !self.endpoints_permit(node, truth.vip) {
             return Some("no endpoint");
         }
@@ -76,6 +79,11 @@ impl World {
             .addrs
             .iter()
             .any(|a| !a.facts.ours && interfaces.contains(&a.facts.index) && a.facts.net.contains(&vip.ip()))
+    }
+
+    /// Its switch port is dead, and its carrier is not.
+    pub fn beyond_reach(&self, node: usize, v: usize) -> bool {
+        self.truth.vips[v].segment.is_some_and(|s| self.segments[s].dead.contains(&node))
     }
 
     fn endpoints_permit(&self, node: usize, vip: Vip) -> bool {
@@ -99,6 +107,9 @@ impl World {
         if truth.winner.is_some_and(|w| self.deaf_to_a_kind(w).is_some()) {
             return Some("winner deaf to a kind");
         }
+        if truth.winner.is_some_and(|w| self.beyond_reach(w, v)) {
+            return Some("winner's port is dead");
+        }
         if self.stranger_on_segment(v) {
             return Some("a stranger has it");
         }
@@ -115,6 +126,9 @@ impl World {
 
     fn stranger_on_segment(&self, v: usize) -> bool {
         let vip = self.truth.vips[v].vip;
+        if self.truth.squatted.contains(&vip) {
+            return true;
+        }
         self.nodes.iter().any(|n| n.kernel.addrs.iter().any(|a| !a.facts.ours && a.facts.vip() == vip))
     }
 
@@ -152,7 +166,10 @@ impl World {
         // Trouble that began since gets its own time: each can be the one that was next.
         let changed = truth.history.back().map_or(0, |(at, _)| *at);
         let troubled = truth.winner.map_or(0, |w| self.nodes[w].last_trouble);
-        let clock = vacant.since.max(changed).max(troubled).max(truth.objects_at).max(self.config_changed);
+        // One that started since does not know yet who is dead.
+        let started = truth.winner.and_then(|w| self.nodes[w].process.as_ref()).map_or(0, |p| p.started);
+        let clock = [vacant.since, changed, troubled, started, truth.objects_at, self.config_changed];
+        let clock = clock.into_iter().max().unwrap_or(now);
         let bound = self.vacancy_bound();
         let overdue = |since: &Option<T>| since.is_some_and(|since| now >= since.max(clock) + bound);
         let Some(able) = vacant.able.iter().position(overdue) else {

@@ -21,6 +21,7 @@ use crate::rng::Rng;
 use crate::setup::{MOST_NODES, Setup};
 use crate::trace::Trace;
 use crate::truth::Truth;
+use crate::wire::{Segment, some_segments};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -38,6 +39,8 @@ pub struct Stats {
     pub additions: u64,
     pub handoffs: u64,
     pub settled: u64,
+    pub questions: u64,
+    pub early: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +57,12 @@ pub struct World {
     pub now: T,
     pub queue: Queue,
     pub rng: Rng,
+    /// Of the wires alone: what happens there changes nothing elsewhere by itself.
+    pub wire_rng: Rng,
     pub trace: Trace,
     pub api: Api,
     pub nodes: Vec<Node>,
+    pub segments: Vec<Segment>,
     /// What each client on each segment believes: which node has the address.
     pub caches: Vec<Vec<BTreeMap<Vip, usize>>>,
     pub truth: Truth,
@@ -74,8 +80,12 @@ pub struct World {
 
 impl World {
     pub fn new(setup: Setup, text: bool) -> Self {
+        let mut wire_rng = Rng::new(setup.seed ^ 0x5e9_3e47);
+        let segments = some_segments(&mut wire_rng, setup.segments);
         let mut world = Self {
             rng: Rng::new(setup.seed),
+            wire_rng,
+            segments,
             now: 0,
             queue: Queue::default(),
             trace: Trace::new(text),
@@ -140,8 +150,14 @@ impl World {
             SimEvent::DadDone { node, token } => self.dad_done(node, token),
             SimEvent::LeaseRunsOut { node } => self.lease_runs_out(node),
             SimEvent::PairCheck { vip, a, b, since } => self.pair_check(vip, a, b, since),
+            SimEvent::TakeoverCheck { vip, owner, since } => self.takeover_check(vip, owner, since),
             SimEvent::PutBackCheck { node, vip, removed } => self.put_back_check(node, vip, removed),
             SimEvent::LegacyTick { node } => self.legacy_tick(node),
+            SimEvent::Question { node, life, question } => self.question_leaves(node, life, &question),
+            SimEvent::Frame { node, index, address, mac, kind } => {
+                self.frame_arrives(node, index, address, mac, kind)
+            }
+            SimEvent::Read { node, life } => self.read(node, life),
             SimEvent::Act(action) => self.act(*action),
             SimEvent::NextPhase => self.next_phase(),
         }
