@@ -30,6 +30,7 @@ bench: ## figures beside the plain way, and ratios
 	cargo bench --locked -p purelb-allocator --bench '*'
 	tests/setup.sh build test && tests/controlplane/build.sh
 	cargo run --locked --quiet -p purelb-e2e --example figures
+	cargo run --locked --quiet --release -p purelb-e2e --example leases
 	cargo run --locked --quiet -p purelbd --example lateness
 
 lint:

@@ -123,10 +123,21 @@ impl<'p> Cluster<'p> {
         self.launch(name).await
     }
 
+    /// The Node with its own addresses, as its kubelet would tell them.
     pub async fn register(&self, name: &str) -> Result<NodeObject> {
-        let nodes: Api<NodeObject> = Api::all(self.client.clone());
+        let nodes = self.nodes();
         let wanted = node(&self.node_name(name));
-        nodes.create(&PostParams::default(), &wanted).await.context("creating a Node")
+        let made = nodes.create(&PostParams::default(), &wanted).await.context("creating a Node")?;
+        let host = self.node(name);
+        let own = host.ports().first().map_or(&[][..], |port| &port.addresses);
+        if own.is_empty() {
+            return Ok(made);
+        }
+        let told: Vec<_> =
+            own.iter().map(|net| json!({"type": "InternalIP", "address": net.addr()})).collect();
+        let patch = Patch::Merge(json!({"status": {"addresses": told}}));
+        let (name, params) = (self.node_name(name), PatchParams::default());
+        nodes.patch_status(&name, &params, &patch).await.context("the addresses of a Node")
     }
 
     /// Starts the daemon of a node that has none yet.

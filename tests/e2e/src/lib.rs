@@ -12,6 +12,7 @@ mod daemon;
 mod measure;
 pub mod monitor;
 mod older;
+mod served;
 mod services;
 mod trial;
 
@@ -21,5 +22,6 @@ pub use ctl::{Answer, Running};
 pub use daemon::{Daemon, Settings};
 pub use measure::{Memory, Usage, millis, print_figure, print_row, row};
 pub use older::OlderMember;
+pub use served::Served;
 pub use services::{Wish, vip};
 pub use trial::{Instruments, Trial, losses};

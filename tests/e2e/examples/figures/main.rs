@@ -7,18 +7,14 @@
 
 #![allow(clippy::print_stdout, reason = "the tables are what this program is for")]
 
-mod server;
-
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use purelb_core::Mono;
-use purelb_e2e::{Cluster, Trial, Usage, Wish, own_plane, vip};
+use purelb_e2e::{Cluster, Served, Trial, Usage, Wish, own_plane, vip};
 use purelb_kit::controlplane::ControlPlane;
 use purelb_kit::lab::{Change, Lab, LabBuilder, now};
 use purelb_kit::wait::eventually;
-
-use server::Served;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many Services the latency is taken from.
@@ -50,7 +46,8 @@ fn names(count: usize) -> Vec<String> {
 }
 
 fn lab(nodes: &[String]) -> LabBuilder {
-    let lab = Lab::builder().segment("lan", ["10.10.0.0/16", "2001:db8:1::/64"]).client("x", ["lan"]);
+    let lab = Lab::builder().segment("lan", ["10.10.0.0/16", "2001:db8:1::/64"]).router("r", ["lan"]);
+    let lab = lab.client("x", ["lan"]);
     nodes.iter().fold(lab, |lab, name| lab.node(name, ["lan"]))
 }
 
@@ -151,7 +148,7 @@ async fn rest() -> Result<()> {
         "at rest for {} s, per node (the largest; requests as the API server counts them)",
         REST.as_secs()
     );
-    for (count, services) in [(3, 0), (3, 100), (3, 1000), (1, 100), (6, 100), (12, 100)] {
+    for (count, services) in [(3, 0), (3, 100), (3, 1000), (1, 100), (10, 100), (30, 100)] {
         let plane = own_plane().await?;
         until(now() + CALM).await?;
         let idle = per_minute(&plane, CALM).await?;
@@ -168,10 +165,13 @@ async fn rest() -> Result<()> {
         let usage = |nodes: &[String]| -> Result<Vec<Usage>> {
             nodes.iter().map(|n| Usage::of(cluster.daemon(n).pid())).collect()
         };
-        let (before, began) = (usage(&nodes)?, now());
+        let said = |nodes: &[String]| -> Result<u64> {
+            nodes.iter().map(|n| cluster.node(n).frames_sent("eth0")).sum()
+        };
+        let (before, spoken, began) = (usage(&nodes)?, said(&nodes)?, now());
         let served = per_minute(&plane, REST).await?;
         let seconds = now().since(began).as_secs_f64();
-        let after = usage(&nodes)?;
+        let (after, spoken) = (usage(&nodes)?, said(&nodes)? - spoken);
         let rss = after.iter().map(|u| u.rss_kib).max().unwrap_or_default();
         let used = before.iter().zip(&after);
         let cpu = used.clone().map(|(b, a)| (a.cpu - b.cpu).as_secs_f64()).fold(0.0, f64::max);
@@ -179,12 +179,13 @@ async fn rest() -> Result<()> {
         let each = |all: f64, without: f64| (all - without).max(0.0) / count as f64;
         println!(
             "  {count:>2} nodes {services:>5} Services  {:5.1} MiB  {:5.2} % of a core  {:5.0} wake-ups/min  \
-             {:5.1} requests/min  {:6.1} watch events/min",
+             {:5.1} requests/min  {:6.1} watch events/min  {:5.0} frames/s on the segment, of all",
             rss as f64 / 1024.0,
             cpu / seconds * 100.0,
             wakes as f64 / seconds * 60.0,
             each(served.requests, idle.requests),
             each(served.events, idle.events),
+            spoken as f64 / seconds,
         );
     }
     Ok(())
@@ -199,6 +200,7 @@ async fn per_minute(plane: &ControlPlane, time: Duration) -> Result<Served> {
     let minutes = now().since(began).as_secs_f64() / 60.0;
     Ok(Served {
         requests: (after.requests - before.requests) / minutes,
+        patches: (after.patches - before.patches) / minutes,
         events: (after.events - before.events) / minutes,
     })
 }

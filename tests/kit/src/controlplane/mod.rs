@@ -31,6 +31,7 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount as ServiceAccountObject};
 use kube::Api;
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -228,6 +229,12 @@ impl ControlPlane {
     /// A directory that disappears with the control plane.
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The process of the API server, if it runs.
+    pub fn apiserver_pid(&self) -> Option<Pid> {
+        let id = self.lock().apiserver.as_ref()?.id();
+        i32::try_from(id).ok().map(Pid::from_raw)
     }
 
     /// Freezes the API server (SIGSTOP): connections stay open, and from the return of

@@ -7,6 +7,8 @@ use kube::Client;
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     pub requests: f64,
+    /// Of these, changes: what a renewal is.
+    pub patches: f64,
     pub events: f64,
 }
 
@@ -20,8 +22,9 @@ impl Served {
         let request = http::Request::get("/metrics").body(Vec::new()).context("a request")?;
         let text = client.request_text(request).await.context("the API server's metrics")?;
         Ok(Self {
-            requests: sum(&text, "apiserver_request_total{", &OTHERS),
-            events: sum(&text, "apiserver_watch_events_total{", &[]),
+            requests: sum(&text, "apiserver_request_total{", "", &OTHERS),
+            patches: sum(&text, "apiserver_request_total{", "verb=\"PATCH\"", &[]),
+            events: sum(&text, "apiserver_watch_events_total{", "", &[]),
         })
     }
 }
@@ -29,9 +32,10 @@ impl Served {
 /// How controllers keep their own Leases, every two seconds; a daemon does neither.
 const OTHERS: [&str; 2] = ["verb=\"GET\"", "verb=\"PUT\""];
 
-fn sum(text: &str, series: &str, without: &[&str]) -> f64 {
+fn sum(text: &str, series: &str, with: &str, without: &[&str]) -> f64 {
     let ours = text.lines().filter(|line| {
         line.starts_with(series)
+            && line.contains(with)
             && KINDS.iter().any(|kind| line.contains(&format!("resource=\"{kind}\"")))
             && !without.iter().any(|label| line.contains(label))
     });
