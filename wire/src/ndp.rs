@@ -1,13 +1,6 @@
 //! Neighbour solicitations and advertisements (RFC 4861) over IPv6 and Ethernet.
 //!
 //! ```text
-//! IPv6 header (40)
-//!  0               4               6       7       8
-//! +---------------+---------------+-------+-------+
-//! | 6 | class,flow| payload len   | next  | hop   |
-//! +---------------+---------------+-------+-------+
-//! | source (16) … | destination (16) …            |
-//! +-----------------------------------------------+
 //! ICMPv6 neighbour advertisement, type 136 (solicitation: type 135, no flags)
 //! +-------+-------+---------------+---------------+
 //! | type  | code 0| checksum      |R|S|O| reserved|
@@ -17,19 +10,15 @@
 //! | opt   | len 1 | link-layer address (6)        |  opt 2 = target's, 1 = source's
 //! +-------+-------+-------------------------------+  len in units of 8 bytes
 //! ```
+//! The IPv6 header in front of it is drawn in `ipv6.rs`.
 
 use std::net::Ipv6Addr;
 
 use crate::MacAddr;
-use crate::ethernet::{self, ETHERNET_HEADER_LEN};
+use crate::checksum;
+use crate::ipv6::{self, Icmpv6Packet};
 
-const IPV6_HEADER_LEN: usize = 40;
 const NDP_MESSAGE_LEN: usize = 24;
-const LINK_LAYER_OPTION_LEN: usize = 8;
-pub const ADVERTISEMENT_FRAME_LEN: usize =
-    ETHERNET_HEADER_LEN + IPV6_HEADER_LEN + NDP_MESSAGE_LEN + LINK_LAYER_OPTION_LEN;
-
-const NEXT_HEADER_ICMPV6: u8 = 58;
 const NDP_HOP_LIMIT: u8 = 255;
 const ICMPV6_SOLICITATION: u8 = 135;
 const ICMPV6_ADVERTISEMENT: u8 = 136;
@@ -65,17 +54,12 @@ impl NdpMessage {
     /// Reads an IPv6 packet. `None` for anything else, and for a message that hosts
     /// must ignore: counting it as a claim would blame an owner nobody believed.
     pub fn parse(packet: &[u8]) -> Option<Self> {
-        let (header, rest) = packet.split_first_chunk::<IPV6_HEADER_LEN>()?;
-        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        if header[0] >> 4 != 6 || header[6] != NEXT_HEADER_ICMPV6 || header[7] != NDP_HOP_LIMIT {
+        let Icmpv6Packet { source, destination, hop_limit, message: icmp } = Icmpv6Packet::parse(packet)?;
+        if hop_limit != NDP_HOP_LIMIT {
             return None;
         }
-        // What follows the payload is padding of short frames.
-        let icmp = rest.get(..length)?;
-        let source = parse_ipv6(header.get(8..24)?)?;
-        let destination = parse_ipv6(header.get(24..40)?)?;
         let (message, mut options) = icmp.split_first_chunk::<NDP_MESSAGE_LEN>()?;
-        if message[1] != 0 || checksum(source, destination, icmp) != 0 {
+        if message[1] != 0 || checksum::icmpv6(source, destination, icmp) != 0 {
             return None;
         }
         let (body, wanted) = match message[0] {
@@ -91,7 +75,7 @@ impl NdpMessage {
             }
             _ => return None,
         };
-        let target = parse_ipv6(message.get(8..24)?)?;
+        let target = ipv6::address(message.get(8..24)?)?;
         if target.is_multicast() {
             return None;
         }
@@ -110,6 +94,35 @@ impl NdpMessage {
         Some(Self { source, destination, target, body, link_layer })
     }
 
+    /// The message in an untagged frame.
+    pub fn frame(&self, source: MacAddr, destination: MacAddr) -> Vec<u8> {
+        let (kind, flags, option) = match self.body {
+            NdpBody::Solicitation => (ICMPV6_SOLICITATION, 0, OPTION_SOURCE_LINK_LAYER),
+            NdpBody::Advertisement { router, solicited, overrides } => {
+                let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+                let flags = flag(router, FLAG_ROUTER)
+                    | flag(solicited, FLAG_SOLICITED)
+                    | flag(overrides, FLAG_OVERRIDE);
+                (ICMPV6_ADVERTISEMENT, flags, OPTION_TARGET_LINK_LAYER)
+            }
+        };
+        let mut message = vec![kind, 0, 0, 0, flags, 0, 0, 0];
+        message.extend(self.target.octets());
+        if let Some(mac) = self.link_layer {
+            message.extend([option, 1]);
+            message.extend(mac.octets());
+        }
+        let sum = checksum::icmpv6(self.source, self.destination, &message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        let packet = Icmpv6Packet {
+            source: self.source,
+            destination: self.destination,
+            hop_limit: NDP_HOP_LIMIT,
+            message: &message,
+        };
+        packet.frame(source, destination)
+    }
+
     /// Whether this asks if an address is taken (duplicate address detection) rather
     /// than saying that it is.
     pub fn is_dad_probe(&self) -> bool {
@@ -120,51 +133,13 @@ impl NdpMessage {
 /// An unsolicited advertisement of `vip` at `mac` to all nodes: override set, so that
 /// caches replace what they hold, and with the target link-layer option, without which
 /// they could not.
-pub fn unsolicited_advertisement(vip: Ipv6Addr, mac: MacAddr) -> [u8; ADVERTISEMENT_FRAME_LEN] {
-    let mut frame = [0; ADVERTISEMENT_FRAME_LEN];
-    let (header, packet) = frame.split_first_chunk_mut().expect("a frame is longer than its header");
-    ethernet::write_header(header, ALL_NODES_MAC, mac, ethernet::ETHERTYPE_IPV6);
-
-    let (ip, icmp) = packet.split_at_mut(IPV6_HEADER_LEN);
-    let length = u16::try_from(icmp.len()).expect("32 bytes");
-    ip[0] = 6 << 4;
-    ip[4..6].copy_from_slice(&length.to_be_bytes());
-    ip[6] = NEXT_HEADER_ICMPV6;
-    ip[7] = NDP_HOP_LIMIT;
-    ip[8..24].copy_from_slice(&vip.octets());
-    ip[24..40].copy_from_slice(&ALL_NODES.octets());
-
-    icmp[0] = ICMPV6_ADVERTISEMENT;
-    icmp[4] = FLAG_OVERRIDE;
-    icmp[8..24].copy_from_slice(&vip.octets());
-    icmp[24] = OPTION_TARGET_LINK_LAYER;
-    icmp[25] = 1;
-    icmp[26..32].copy_from_slice(&mac.octets());
-    let sum = checksum(vip, ALL_NODES, icmp);
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
-    frame
-}
-
-fn parse_ipv6(bytes: &[u8]) -> Option<Ipv6Addr> {
-    <[u8; 16]>::try_from(bytes).ok().map(Ipv6Addr::from)
-}
-
-/// The ICMPv6 checksum over the pseudo header and the message (RFC 4443, 2.3). Over a
-/// message that carries a correct checksum it is zero.
-fn checksum(source: Ipv6Addr, destination: Ipv6Addr, icmp: &[u8]) -> u16 {
-    let words = |bytes: &[u8]| -> u64 {
-        bytes
-            .chunks(2)
-            .map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
-            .sum()
+pub fn unsolicited_advertisement(vip: Ipv6Addr, mac: MacAddr) -> Vec<u8> {
+    let message = NdpMessage {
+        source: vip,
+        destination: ALL_NODES,
+        target: vip,
+        body: NdpBody::Advertisement { router: false, solicited: false, overrides: true },
+        link_layer: Some(mac),
     };
-    let mut sum = words(&source.octets())
-        + words(&destination.octets())
-        + icmp.len() as u64
-        + u64::from(NEXT_HEADER_ICMPV6)
-        + words(icmp);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
+    message.frame(mac, ALL_NODES_MAC)
 }

@@ -31,7 +31,7 @@ macro_rules! fuzz_targets {
 }
 
 fuzz_targets! {
-    wire: ethernet_frame, arp_packet, ndp_message, frame_class, mac_addr;
+    wire: ethernet_frame, arp_packet, ndp_message, echo_message, frame_class, mac_addr;
     core: duration, vip, address_span, object_names, pool_range;
     api: announcing_slots, requested_addresses, lease_subnets, lease_announced, lease, service,
         service_group, node_agent, node, endpoint_slice;

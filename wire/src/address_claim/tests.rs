@@ -44,7 +44,7 @@ fn resum(frame: &mut [u8]) {
 
 /// A solicitation made from the advertisement: same layout, other type and option.
 fn mk_solicitation(source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
-    let mut frame = ndp::unsolicited_advertisement(target, MAC).to_vec();
+    let mut frame = ndp::unsolicited_advertisement(target, MAC);
     frame[22..38].copy_from_slice(&source.octets());
     frame[54] = 135;
     frame[58] = 0;
@@ -82,7 +82,7 @@ fn answers_and_questions_are_told_apart() {
     );
 
     let solicited = {
-        let mut frame = ndp::unsolicited_advertisement(VIP6, MAC).to_vec();
+        let mut frame = ndp::unsolicited_advertisement(VIP6, MAC);
         frame[58] |= 0x40;
         resum(&mut frame);
         frame
@@ -106,7 +106,7 @@ fn what_hosts_must_ignore_is_no_claim() {
     let good = ndp::unsolicited_advertisement(VIP6, MAC);
     assert!(classify(&good).claim().is_some());
     let spoiled = |at: usize, value: u8, fix_sum: bool| {
-        let mut frame = good.to_vec();
+        let mut frame = good.clone();
         frame[at] = value;
         if fix_sum {
             resum(&mut frame);
@@ -209,7 +209,7 @@ proptest! {
     #[test]
     fn the_checksum_agrees_with_another_implementation(octets: [u8; 16], mac in any_mac()) {
         let frame = ndp::unsolicited_advertisement(Ipv6Addr::from(octets), mac);
-        let mut again = frame;
+        let mut again = frame.clone();
         resum(&mut again);
         prop_assert_eq!(frame, again);
     }

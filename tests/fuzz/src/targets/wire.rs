@@ -1,7 +1,7 @@
 use purelb_wire::arp::ArpPacket;
 use purelb_wire::ethernet::EthernetFrame;
 use purelb_wire::ndp::NdpMessage;
-use purelb_wire::{FrameClass, MacAddr, classify};
+use purelb_wire::{EchoMessage, FrameClass, MacAddr, classify};
 
 use super::text;
 
@@ -26,7 +26,7 @@ pub fn arp_packet(data: &[u8]) {
     assert_eq!(ArpPacket::parse(frame.payload), Some(packet));
 }
 
-/// The fields are where the protocol has them.
+/// The fields are where the protocol has them, and what is written is read as the same.
 pub fn ndp_message(data: &[u8]) {
     let Some(message) = NdpMessage::parse(data) else { return };
     assert_eq!(message.source.octets(), data[8..24]);
@@ -36,6 +36,24 @@ pub fn ndp_message(data: &[u8]) {
     if let Some(mac) = message.link_layer {
         assert!(data[64..].windows(6).any(|bytes| bytes == mac.octets()));
     }
+    let written = message.frame(MacAddr::ZERO, MacAddr::BROADCAST);
+    assert_eq!(NdpMessage::parse(&written[14..]), Some(message));
+}
+
+/// The fields are where the protocol has them, and what is written is read as the same.
+pub fn echo_message(data: &[u8]) {
+    let Some(message) = EchoMessage::parse(data) else { return };
+    let addresses = |at: usize, len: usize| (&data[at..at + len], &data[at + len..at + 2 * len]);
+    let (source, destination) = if message.source.is_ipv4() { addresses(12, 4) } else { addresses(8, 16) };
+    for (ip, bytes) in [(message.source, source), (message.destination, destination)] {
+        match ip {
+            std::net::IpAddr::V4(ip) => assert_eq!(ip.octets(), bytes),
+            std::net::IpAddr::V6(ip) => assert_eq!(ip.octets(), bytes),
+        }
+    }
+    assert!(data.windows(message.payload.len().max(1)).any(|bytes| bytes.starts_with(message.payload)));
+    let Some(written) = message.frame(MacAddr::ZERO, MacAddr::BROADCAST) else { return };
+    assert_eq!(EchoMessage::parse(&written[14..]), Some(message));
 }
 
 /// Nobody is blamed for a claim that is not in the frame.
