@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::announce::PacketSender;
+use crate::announce::{PacketSender, SegmentListener, SegmentStats};
 use crate::config::{self, Config, Loaded, Sources};
 use crate::control;
 use crate::engine::driver::EngineDriver;
@@ -82,9 +82,15 @@ pub async fn run(loaded: Loaded, sources: Sources, log: LogHandle) -> Result<()>
         ("the task that writes the Lease", Box::pin(kube.lease_writer_gone())),
     ];
     let stats = Arc::new(EffectStats::default());
-    let metric_sources =
-        MetricSources { adapters: stats.clone(), monitor: monitor.handle(), kube: kube.counters() };
-    let adapters = EffectDispatcher::new(applier, packets, monitor.handle(), kube, stats);
+    let segment_stats = Arc::new(SegmentStats::default());
+    let segments = SegmentListener::new(monitor.handle().links(), segment_stats.clone());
+    let metric_sources = MetricSources {
+        adapters: stats.clone(),
+        segments: segment_stats,
+        monitor: monitor.handle(),
+        kube: kube.counters(),
+    };
+    let adapters = EffectDispatcher::new(applier, packets, segments, monitor.handle(), kube, stats);
     let follow = DaemonObserver { notifier: SystemdNotifier::new(NotifySocket, watchdog()) };
     let (driver, handle) = EngineDriver::new(Engine::new(engine), queue, adapters, follow, mark)?;
 

@@ -39,6 +39,8 @@ pub enum AnnounceError {
     QueueFull(String),
     #[error("sending on {interface}: {error}")]
     Io { interface: String, error: io::Error },
+    #[error("listening on {interface}: {error}")]
+    Listening { interface: String, error: io::Error },
 }
 
 #[derive(Debug)]
@@ -73,20 +75,21 @@ impl PacketSender {
     /// a neighbour advertisement.
     pub fn announce(&self, vip: Vip, index: IfIndex) -> Result<(), AnnounceError> {
         let link = self.links.get(index).ok_or(AnnounceError::NoInterface(index))?;
-        let name = || link.facts.name.to_string();
         let mac = usable_mac(&link)?;
-        let target = interface_address(index);
-        for frame in purelb_wire::announcement_frames(vip.ip(), mac) {
-            match self.socket.send_to(&frame, &target) {
-                Ok(_) => {}
-                Err(error) => return Err(send_error(name(), error)),
-            }
-        }
-        Ok(())
+        purelb_wire::announcement_frames(vip.ip(), mac)
+            .iter()
+            .try_for_each(|frame| self.send_frame(&link, frame))
+    }
+
+    /// Sends a whole frame out of an interface.
+    pub(super) fn send_frame(&self, link: &KernelLink, frame: &[u8]) -> Result<(), AnnounceError> {
+        let sent = self.socket.send_to(frame, &link_address(link.facts.index, 0));
+        sent.map(drop).map_err(|error| send_error(link.facts.name.to_string(), error))
     }
 }
 
-fn usable_mac(link: &KernelLink) -> Result<MacAddr, AnnounceError> {
+/// What frames of ours come from there.
+pub(super) fn usable_mac(link: &KernelLink) -> Result<MacAddr, AnnounceError> {
     let name = || link.facts.name.to_string();
     let mac = link.facts.mac.map(MacAddr).filter(|mac| mac.is_unicast());
     let mac = mac.ok_or_else(|| AnnounceError::NotEthernet(name()))?;
@@ -104,15 +107,17 @@ fn send_error(interface: String, error: io::Error) -> AnnounceError {
     }
 }
 
-/// Where `sendto` on a packet socket puts a frame that brings its own header.
+/// An interface, as packet sockets are told: where a frame goes that brings its own header,
+/// and which frames (of which `ethertype`; 0 = none) one that is bound to it is given.
 #[allow(unsafe_code)]
-fn interface_address(index: IfIndex) -> SockAddr {
+pub(super) fn link_address(index: IfIndex, ethertype: u16) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: `sockaddr_ll` is one of the address types that `sockaddr_storage` is made
     // to hold, all of whose bit patterns are valid; the length given is its own.
     unsafe {
         let address: &mut libc::sockaddr_ll = storage.view_as();
         address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ethertype.to_be();
         address.sll_ifindex = index.0.cast_signed();
         SockAddr::new(storage, size_of::<libc::sockaddr_ll>() as libc::socklen_t)
     }

@@ -6,7 +6,8 @@
 //!  answers ─┘             ▼           │      ▼
 //!  control, signals ─▶ [asks] ─▶ Engine::step_all ─▶ snapshot (watch) ─▶ API, metrics, log
 //!                         ▲
-//!            BootTimer ───┘ the engine's deadline, first of all
+//!            BootTimer ───┤ the engine's deadline, first of all
+//!    claims on a segment ─┘
 //! ```
 //!
 //! One turn takes what has queued up, at most [`INPUTS_PER_TURN`] inputs, decides once and starts
@@ -16,8 +17,10 @@
 //! and fence the node. The watchdog is fed
 //! from here and from nowhere else: an engine that hangs is restarted.
 
+use std::future;
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use purelb_core::messages::{Command, Effect, Event, Source};
@@ -44,6 +47,18 @@ pub trait EffectSink {
     /// An input on its way to the engine: an answer may be timed.
     fn observe_input(&mut self, input: &Input) {
         let _ = input;
+    }
+
+    /// Everything that arrived on our segments by now goes to `answers`. Called before every
+    /// tick: only who has heard all that was said may take silence for silence.
+    fn hear_segments(&mut self, answers: &mut Vec<Input>) {
+        let _ = answers;
+    }
+
+    /// Ready when somebody claimed an address on a segment, to be heard at once.
+    fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let _ = cx;
+        Poll::Pending
     }
 
     /// Offers again what had to wait. When to be called again, if something still does.
@@ -126,8 +141,9 @@ impl<O: EffectSink, F: EngineObserver> EngineDriver<O, F> {
                 biased;
                 passed = self.timer.passed() => {
                     passed?;
-                    self.step(vec![Input::Tick]);
+                    self.hear_and_step(vec![Input::Tick]);
                 }
+                () = future::poll_fn(|cx| self.effects_sink.poll_claim(cx)) => self.hear_and_step(Vec::new()),
                 count = self.inputs.recv_many(&mut batch, INPUTS_PER_TURN) => {
                     if count == 0 {
                         return Err(io::Error::other("every source of the engine's inputs has ended"));
@@ -144,6 +160,13 @@ impl<O: EffectSink, F: EngineObserver> EngineDriver<O, F> {
             self.publish_snapshot();
         }
         Ok(self.effects_sink)
+    }
+
+    fn hear_and_step(&mut self, mut inputs: Vec<Input>) {
+        let mut heard = Vec::new();
+        self.effects_sink.hear_segments(&mut heard);
+        heard.append(&mut inputs);
+        self.step(heard);
     }
 
     fn step(&mut self, mut inputs: Vec<Input>) {

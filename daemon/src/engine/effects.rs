@@ -1,4 +1,4 @@
-//! Where the engine's effects go: the applier's thread, the packet socket, the
+//! Where the engine's effects go: the applier's thread, the packet sockets, the
 //! Kubernetes side. Nothing in here waits.
 //!
 //! Kernel changes that find the applier's queue full are kept, in order, and offered
@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use purelb_core::messages::{Effect, KernelChange, Source};
 use purelb_core::{Family, Input, Mono, Vip};
 use tracing::{debug, error};
 
-use crate::announce::{AnnounceError, PacketSender};
+use crate::announce::{AnnounceError, PacketSender, SegmentListener};
 use crate::engine::driver::EffectSink;
 use crate::host::clock;
 use crate::kube::KubeHandle;
@@ -68,6 +69,7 @@ impl EffectStats {
 pub struct EffectDispatcher {
     applier: ApplierHandle,
     packets: PacketSender,
+    segments: SegmentListener,
     monitor: MonitorHandle,
     kube: KubeHandle,
     backlog: ChangeBatch,
@@ -81,12 +83,13 @@ impl EffectDispatcher {
     pub fn new(
         applier: ApplierHandle,
         packets: PacketSender,
+        segments: SegmentListener,
         monitor: MonitorHandle,
         kube: KubeHandle,
         stats: Arc<EffectStats>,
     ) -> Self {
         let (backlog, under_way) = (Vec::new(), BTreeMap::new());
-        Self { applier, packets, monitor, kube, backlog, under_way, stats, left_behind: Vec::new() }
+        Self { applier, packets, segments, monitor, kube, backlog, under_way, stats, left_behind: Vec::new() }
     }
 
     /// Addresses that the kernel would not let go of, at the end.
@@ -155,7 +158,8 @@ impl EffectSink for EffectDispatcher {
                     error!(addresses = nets.join(" "), "the kernel did not let go of these addresses");
                     self.left_behind = nets;
                 }
-                Effect::Listen(_) | Effect::Ask(_) => {}
+                Effect::Listen(interfaces) => self.segments.listen(interfaces, answers),
+                Effect::Ask(question) => answers.push(self.segments.ask(&self.packets, &question)),
                 // The driver's to act on.
                 Effect::Exit => {}
             }
@@ -171,11 +175,19 @@ impl EffectSink for EffectDispatcher {
         }
     }
 
+    fn hear_segments(&mut self, answers: &mut Vec<Input>) {
+        self.segments.read(answers);
+    }
+
+    fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.segments.poll_claim(cx)
+    }
+
     fn retry_waiting(&mut self) -> Option<Mono> {
-        if self.backlog.is_empty() {
-            return None;
+        if !self.backlog.is_empty() {
+            self.submit_waiting();
         }
-        self.submit_waiting();
-        (!self.backlog.is_empty()).then(|| clock::now() + RETRY_INTERVAL)
+        let retry = (!self.backlog.is_empty()).then(|| clock::now() + RETRY_INTERVAL);
+        [retry, self.segments.next_read()].into_iter().flatten().min()
     }
 }

@@ -11,6 +11,7 @@ use purelb_core::histogram::{SHARE_BOUNDS, TIME_BOUNDS};
 use purelb_core::snapshot::{ConfigStatus, FenceView, Snapshot};
 
 use super::{MetricSources, vips};
+use crate::announce::{SIGHTING_KINDS, SegmentStats};
 use crate::engine::effects::{EffectStats, LATENCY_BOUNDS};
 use crate::engine::handle::EngineHandle;
 use crate::host::clock;
@@ -40,6 +41,7 @@ impl Collector for MetricsCollector {
         times(&mut out, &snapshot)?;
         vips::encode(&mut out, &snapshot)?;
         node(&mut out, &snapshot)?;
+        segments(&mut out, &self.sources.segments)?;
         adapters(&mut out, &snapshot, &self.sources)
     }
 }
@@ -175,6 +177,24 @@ fn node(out: &mut MetricsEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     let states = ["selected", "unselected", "rejected"];
     let series = states.map(|state| ([("state", state.to_owned())], usize::from(state == now)));
     out.gauges("lbnodeagent_selector_state", "Where this node stands with its LBNodeAgent", series)
+}
+
+fn segments(out: &mut MetricsEncoder<'_>, stats: &SegmentStats) -> fmt::Result {
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let questions = [("echo", read(&stats.echo_questions)), ("resolve", read(&stats.resolve_questions))];
+    out.counters("segment_questions", "Questions sent to a segment: who has an address?", "kind", questions)?;
+    out.counter(
+        "segment_question_errors",
+        "Questions that could not be sent, or nobody knows when they were",
+        read(&stats.question_errors),
+    )?;
+    let heard = std::array::from_fn::<_, { SIGHTING_KINDS.len() }, _>(|at| {
+        (SIGHTING_KINDS[at].1, read(&stats.sightings[at]))
+    });
+    out.counters("segment_heard", "What hosts on our segments showed to have or to want", "kind", heard)?;
+    out.counter("segment_frames_lost", "Frames that found no room in a socket", read(&stats.lost))?;
+    out.counter("segment_reads", "Times what was said on the segments was read", read(&stats.reads))?;
+    out.counter("segment_claim_reads", "Those of them that were for a claim's sake", read(&stats.claim_reads))
 }
 
 fn adapters(out: &mut MetricsEncoder<'_>, snapshot: &Snapshot, sources: &MetricSources) -> fmt::Result {

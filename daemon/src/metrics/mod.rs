@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
+use crate::announce::SegmentStats;
 use crate::app::RunningDaemon;
 use crate::config::Metrics;
 use crate::engine::effects::EffectStats;
@@ -46,6 +47,7 @@ const LISTEN_RETRY: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct MetricSources {
     pub adapters: Arc<EffectStats>,
+    pub segments: Arc<SegmentStats>,
     pub monitor: MonitorHandle,
     pub kube: Arc<KubeCounters>,
 }

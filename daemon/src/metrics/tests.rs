@@ -52,7 +52,12 @@ fn mk_rig() -> Rig {
     let (inputs, _) = mpsc::channel(1);
     let monitor =
         KernelMonitor::open(&MonitorSettings::default(), AddressOwnership::kernel(), inputs).unwrap();
-    let sources = MetricSources { adapters: Arc::default(), monitor: monitor.handle(), kube: Arc::default() };
+    let sources = MetricSources {
+        adapters: Arc::default(),
+        segments: Arc::default(),
+        monitor: monitor.handle(),
+        kube: Arc::default(),
+    };
     Rig { snapshots, handle, sources }
 }
 

@@ -9,6 +9,7 @@
 
 mod addresses;
 mod disturbed;
+mod ear;
 mod foreign;
 mod interfaces;
 mod kernel_marks;
@@ -18,4 +19,5 @@ mod ns;
 mod pace;
 mod packets;
 mod routes;
+mod segment;
 mod withdraw;
