@@ -9,6 +9,7 @@
 //!                            purelb.io/rank              first, or: last            (the Node is not well)
 //!                            purelb.io/announced         10.0.0.5,10.0.0.7-10.0.0.9
 //!                            purelb.io/declined          10.0.0.6                   (left to the next in line)
+//!                            purelb.io/hardware-addresses 02:00:00:00:00:01,02:00:00:00:00:02
 //!                            purelb.io/control-endpoint  node1.example:7473         (if it listens)
 //! spec                       holderIdentity, leaseDurationSeconds, renewTime
 //! ```
@@ -27,6 +28,7 @@ use kube::ResourceExt;
 use purelb_core::facts::{LeaseFacts, Rank};
 use purelb_core::messages::LeaseContent;
 use purelb_core::pools::Span;
+use purelb_core::segment::HardwareAddr;
 use purelb_core::{InstanceId, NodeName, Vip};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -43,6 +45,9 @@ pub const MOST_ANNOUNCED: usize = 16_384;
 pub const LONGEST_ANNOUNCED: usize = 128 << 10;
 /// The same for declined addresses; one that does not fit is not declined.
 pub const LONGEST_DECLINED: usize = 64 << 10;
+
+/// As many hardware addresses as a reader keeps: above what one node serves on.
+pub const MOST_MACS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LeaseProblem {
@@ -72,6 +77,7 @@ pub fn facts(lease: &Lease) -> Result<LeaseFacts, LeaseProblem> {
         rank: get(names::RANK).map(decode_rank),
         announced: get(names::ANNOUNCED).map(decode_announced),
         declined: get(names::DECLINED).map(decode_announced),
+        macs: get(names::HARDWARE_ADDRESSES).map(decode_macs),
         control_endpoint: get(names::CONTROL_ENDPOINT).filter(|t| is_endpoint(t)).map(str::to_owned),
         node,
     })
@@ -130,6 +136,7 @@ fn body(node: &NodeName, content: &LeaseContent, endpoint: Option<&str>, now: Ti
                 names::RANK: encode_rank(content.rank),
                 names::ANNOUNCED: encode_announced(&content.announced),
                 names::DECLINED: encode_declined(&content.declined),
+                names::HARDWARE_ADDRESSES: encode_macs(&content.macs),
                 names::CONTROL_ENDPOINT: endpoint,
             },
             "ownerReferences": [{
@@ -261,6 +268,31 @@ pub fn decode_announced(text: &str) -> BTreeSet<Vip> {
         found.extend(addresses.take(room).map(Vip::new));
     }
     found
+}
+
+/// Sorted, as six pairs of hex digits each.
+fn encode_macs(macs: &BTreeSet<HardwareAddr>) -> String {
+    let text = |mac: &HardwareAddr| mac.map(|byte| format!("{byte:02x}")).join(":");
+    macs.iter().take(MOST_MACS).map(text).collect::<Vec<_>>().join(",")
+}
+
+/// The first [`MOST_MACS`] of a host's own; what is none is dropped.
+fn decode_macs(text: &str) -> BTreeSet<HardwareAddr> {
+    text.split(',').filter_map(|entry| mac(entry.trim())).take(MOST_MACS).collect()
+}
+
+fn mac(text: &str) -> Option<HardwareAddr> {
+    let mut bytes = text.split(':').map(|pair| {
+        let hex = pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit());
+        hex.then(|| u8::from_str_radix(pair, 16).ok()).flatten()
+    });
+    let mut mac = HardwareAddr::default();
+    for byte in &mut mac {
+        *byte = bytes.next()??;
+    }
+    // Nobody's, or everybody's.
+    let one_host = mac != HardwareAddr::default() && mac[0] & 1 == 0;
+    (bytes.next().is_none() && one_host).then_some(mac)
 }
 
 /// `host:port`, the host a name or an address (IPv6 in brackets).

@@ -16,6 +16,7 @@ pub const DRAINING: &str = "purelb.io/draining";
 pub const ANNOUNCED: &str = "purelb.io/announced";
 pub const DECLINED: &str = "purelb.io/declined";
 pub const RANK: &str = "purelb.io/rank";
+pub const HARDWARE_ADDRESSES: &str = "purelb.io/hardware-addresses";
 pub const CONTROL_ENDPOINT: &str = "purelb.io/control-endpoint";
 
 /// On Services, by users.

@@ -1,6 +1,9 @@
 //! Nodes: labels for selectors, the UID for the Lease's owner, the word of an
 //! administrator that a machine is down or to be left alone, and whether it is well.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use purelb_core::NodeName;
@@ -18,7 +21,17 @@ pub fn facts(node: &Node) -> Option<NodeFacts> {
         // As in Kubernetes, whatever its value.
         excluded: node.labels().contains_key(names::LABEL_EXCLUDE),
         impaired: impaired(node),
+        addresses: addresses(node),
     })
+}
+
+/// As many as a host has; a Node may be written by whoever may write Nodes.
+const MOST_ADDRESSES: usize = 16;
+
+fn addresses(node: &Node) -> BTreeSet<IpAddr> {
+    let all = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+    let of_a_host = all.filter(|a| matches!(a.type_.as_str(), "InternalIP" | "ExternalIP"));
+    of_a_host.filter_map(|a| a.address.parse::<IpAddr>().ok()).take(MOST_ADDRESSES).collect()
 }
 
 /// A condition that is not there says nothing: a Node may be new.
@@ -51,6 +64,21 @@ mod tests {
         assert!(read.out_of_service);
         node.spec = None;
         assert!(!facts(&node).unwrap().out_of_service);
+    }
+
+    #[test]
+    fn sees_where_it_can_be_asked() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n1"},
+            "status": {"addresses": [
+                {"type": "InternalIP", "address": "192.0.2.7"}, {"type": "InternalIP", "address": "2001:db8::7"},
+                {"type": "ExternalIP", "address": "198.51.100.7"}, {"type": "Hostname", "address": "192.0.2.8"},
+                {"type": "InternalIP", "address": "nonsense"},
+            ]},
+        }))
+        .unwrap();
+        let expected = ["192.0.2.7", "198.51.100.7", "2001:db8::7"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(facts(&node).unwrap().addresses, BTreeSet::from(expected));
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn lease(n: usize, renewal: u64, draining: bool) -> LeaseFacts {
         announced: Some(BTreeSet::new()),
         declined: Some(BTreeSet::new()),
         rank: Some(Rank::First),
+        macs: Some(BTreeSet::new()),
         control_endpoint: None,
     }
 }
@@ -125,6 +126,7 @@ impl World {
             out_of_service: false,
             excluded: false,
             impaired: None,
+            addresses: BTreeSet::new(),
         };
         let agent = AgentFacts {
             key: ObjectKey::of("purelb-system", "default").expect("a key"),

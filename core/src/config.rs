@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use crate::detector::{DetectorConfig, DetectorConfigError};
 use crate::ids::{IfName, InstanceId, NodeName};
 
 /// A Lease longer than this would keep a dead node's addresses away from everybody
@@ -50,6 +51,7 @@ pub struct EngineConfig {
     pub shadow_interfaces: BTreeSet<IfName>,
     /// The drain mark kept across restarts.
     pub draining: Option<String>,
+    pub detector: DetectorConfig,
 }
 
 impl EngineConfig {
@@ -65,6 +67,7 @@ impl EngineConfig {
             announce_rate: 1000,
             shadow_interfaces: BTreeSet::from([IfName::new("kube-ipvs0").expect("a valid interface name")]),
             draining: None,
+            detector: DetectorConfig::default(),
         }
     }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Family, IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
 pub use crate::rank::Rank;
+use crate::segment::HardwareAddr;
 
 /// What a node's Lease said when we saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,8 @@ pub struct LeaseFacts {
     pub declined: Option<BTreeSet<Vip>>,
     /// Where the holder ranks itself. `None`: it does not know ranks.
     pub rank: Option<Rank>,
+    /// By which hardware addresses its segments know it. `None`: it does not ask segments.
+    pub macs: Option<BTreeSet<HardwareAddr>>,
     pub control_endpoint: Option<String>,
 }
 
@@ -54,6 +57,8 @@ pub struct NodeFacts {
     pub excluded: bool,
     /// What the cluster holds against it, if anything.
     pub impaired: Option<NodeImpairment>,
+    /// By its own words: somebody to ask on a segment, if they are there.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 /// Why the cluster thinks that a node does not serve as it should.
@@ -189,8 +194,16 @@ pub struct AgentConfig {
     pub dummy: IfName,
     pub candidacy: CandidacyConfig,
     pub garp: GarpConfig,
+    /// The segments of this node are asked who is there.
+    #[serde(default = "asked")]
+    pub detector: bool,
     pub local_address: AddressOptions,
     pub dummy_address: AddressOptions,
+}
+
+/// What was written down before there was a choice.
+fn asked() -> bool {
+    true
 }
 
 impl Default for AgentConfig {
@@ -201,6 +214,7 @@ impl Default for AgentConfig {
             dummy: IfName::new("kube-lb0").expect("a valid interface name"),
             candidacy: CandidacyConfig::default(),
             garp: GarpConfig::default(),
+            detector: true,
             local_address: AddressOptions { valid: Some(300), preferred: None, no_prefix_route: true },
             dummy_address: AddressOptions { valid: None, preferred: None, no_prefix_route: false },
         }
@@ -322,7 +336,7 @@ pub struct LinkFacts {
     /// The other end is there (`LOWER_UP`).
     pub carrier: bool,
     /// The hardware address that others know our addresses by.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<HardwareAddr>,
     /// We made it, this run or an earlier one: for addresses of remote pools.
     pub ours: bool,
 }

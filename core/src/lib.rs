@@ -9,6 +9,7 @@ mod awaited_peers;
 mod blind_periods;
 pub mod config;
 mod deadline_queue;
+pub mod detector;
 pub mod durations;
 pub mod election;
 mod engine;

@@ -26,7 +26,7 @@ use crate::facts::{
 };
 use crate::ids::{IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
 use crate::rank::Rank;
-use crate::segment::{SegmentQuestion, SegmentReport};
+use crate::segment::{HardwareAddr, SegmentQuestion, SegmentReport};
 use crate::time::Mono;
 
 /// Where facts come from. Nothing is decided until each was listed once (R5).
@@ -291,6 +291,8 @@ pub struct LeaseContent {
     pub announced: Arc<BTreeSet<Vip>>,
     /// Left to the next in line, since we cannot have them.
     pub declined: BTreeSet<Vip>,
+    /// By which our segments know us.
+    pub macs: BTreeSet<HardwareAddr>,
     /// UID of our Node, for the owner reference.
     pub node_uid: String,
 }

@@ -398,6 +398,7 @@ fn placeholder(node: &NodeName) -> LeaseFacts {
         announced: None,
         declined: None,
         rank: None,
+        macs: None,
         control_endpoint: None,
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use crate::detector::{DetectorTrouble, SegmentView, WatchState, WatchView};
 use crate::facts::{ConfigProblem, GroupFacts, NodeImpairment, PoolType};
 use crate::histogram::Histogram;
 use crate::ids::{IfName, InstanceId, NodeName, ObjectKey, Vip};
@@ -46,6 +47,8 @@ pub struct Snapshot {
     /// Subnets per interface that VIPs can be put on right now.
     pub local_subnets: Arc<BTreeMap<IfName, BTreeSet<IpNet>>>,
     pub candidates: Arc<BTreeMap<IpNet, usize>>,
+    /// What the detector makes of each interface that is served, and why not where it does not work.
+    pub segments: Arc<BTreeMap<IfName, SegmentView>>,
     /// Addresses that a Service has, and what of ours is left of others.
     pub vips: SharedTable<VipView>,
     /// The ServiceGroups, by name.
@@ -149,6 +152,21 @@ pub struct Counters {
     pub handoffs_confirmed: u64,
     pub handoffs_timed_out: u64,
     pub slot_steals: u64,
+    /// What the detector asked on segments, and who answered.
+    pub questions: u64,
+    pub answers: u64,
+    /// Addresses of a silent owner taken before its Lease had run out, and those of them given
+    /// back because it answered after all.
+    pub early_takeovers: u64,
+    pub early_withdrawals: u64,
+    /// Claims of others to what is ours that were answered by an announcement, and those that
+    /// we gave way to since their sender does not hear us.
+    pub defences: u64,
+    pub yields: u64,
+    /// An owner fell silent, and nobody else answered either: its Lease decides.
+    pub witness_missing: u64,
+    /// Reads of a segment that had lost frames.
+    pub overruns: u64,
 }
 
 /// How long things took, and how close they came. Metrics are read from here.

@@ -142,6 +142,7 @@ impl Daemon {
             rank: purelb_core::facts::Rank::First,
             announced: std::sync::Arc::new(["192.0.2.7".parse()?].into()),
             declined: Default::default(),
+            macs: Default::default(),
             node_uid: self.node.uid().unwrap_or_default(),
         };
         self.handle.write_lease(LeaseWrite { seq, mode, content, timeout: Duration::from_secs(5) });

@@ -22,6 +22,7 @@ fn content() -> LeaseContent {
         rank: Rank::Last,
         announced: vips(&["10.0.0.5"]).into(),
         declined: vips(&["10.0.0.6", "2001:db8::6"]),
+        macs: BTreeSet::from([[2, 0, 0, 0, 0, 0x1f], [2, 0, 0, 0, 0, 1]]),
         node_uid: "u-1".into(),
     }
 }
@@ -56,6 +57,7 @@ fn what_is_written_is_read() {
         announced: Some((*content().announced).clone()),
         declined: Some(content().declined),
         rank: Some(Rank::Last),
+        macs: Some(content().macs),
         control_endpoint: Some("10.0.0.1:7473".into()),
     };
     assert_eq!(read, expected);
@@ -85,6 +87,7 @@ fn an_older_format_is_a_member_that_knows_no_handoffs() {
     let read = facts(&lease).unwrap();
     assert_eq!((read.announced, read.draining, read.control_endpoint), (None, None, None));
     assert_eq!(read.declined, None, "nor that an address can be declined");
+    assert_eq!(read.macs, None, "nor does it ask segments");
 }
 
 #[test]
@@ -131,6 +134,18 @@ fn announced_runs_are_short_and_bounded() {
     assert!(text.len() <= LONGEST_DECLINED && text.len() > LONGEST_DECLINED - 50, "{}", text.len());
     // With the subnets, within what a server takes.
     const { assert!(LONGEST_ANNOUNCED + LONGEST_DECLINED < 200 << 10) };
+}
+
+#[test]
+fn hardware_addresses_are_bounded_and_one_hosts() {
+    assert_eq!(encode_macs(&content().macs), "02:00:00:00:00:01,02:00:00:00:00:1f");
+    let read = decode_macs(
+        "02:00:00:00:00:1F, 02:00:00:00:00:01,,02:0:0:0:0:2,02:00:00:00:00,02:00:00:00:00:03:04,+2:00:00:00:00:05",
+    );
+    assert_eq!(read, content().macs);
+    assert_eq!(decode_macs("ff:ff:ff:ff:ff:ff,00:00:00:00:00:00,33:33:00:00:00:01"), BTreeSet::new());
+    let many: String = (0..100).map(|i| format!("02:00:00:00:00:{i:02x},")).collect();
+    assert_eq!(decode_macs(&many).len(), MOST_MACS);
 }
 
 #[test]

@@ -118,6 +118,7 @@ fn config(local: &LocalSpec) -> Result<AgentConfig, Wrong> {
         dummy,
         candidacy: candidacy(local.candidacy.as_ref())?,
         garp,
+        detector: local.detector,
         local_address: address(
             &format!("{at}.localInterface"),
             addresses.and_then(|a| a.local_interface.as_ref()),

@@ -60,6 +60,10 @@ pub struct LocalSpec {
     pub dummy_interface: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidacy: Option<CandidacySpec>,
+    /// Ask the segments of these interfaces who is there: a node that died is replaced as soon as
+    /// nobody answers for it, and not only when its Lease has run out.
+    #[serde(default = "yes")]
+    pub detector: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub garp_config: Option<GarpSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,6 +77,7 @@ impl Default for LocalSpec {
             interfaces: Vec::new(),
             dummy_interface: default_dummy(),
             candidacy: None,
+            detector: true,
             garp_config: None,
             address_config: None,
         }

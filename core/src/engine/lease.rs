@@ -246,6 +246,7 @@ impl Engine {
             rank: self.rank.get(),
             announced: self.announced_now(),
             declined: self.declined.clone(),
+            macs: self.segment_macs(),
             node_uid: self.node_uid.clone(),
         }
     }

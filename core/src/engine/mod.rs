@@ -7,6 +7,7 @@
 mod affected;
 mod lease;
 mod members;
+mod segment;
 mod shutdown;
 mod snapshot;
 mod stale_view;
@@ -23,6 +24,7 @@ use crate::awaited_peers::AwaitedPeers;
 use crate::blind_periods::BlindPeriods;
 use crate::config::EngineConfig;
 use crate::deadline_queue::DeadlineQueue;
+use crate::detector::SegmentDetector;
 use crate::election::{Candidacy, Election};
 use crate::facts::{LeaseFacts, NodeFacts};
 use crate::fence::Fence;
@@ -119,6 +121,7 @@ pub struct Engine {
     links_dirty: bool,
     /// What remote addresses would take from the node if it had an address there.
     prefixes: RemotePrefixes,
+    detector: SegmentDetector,
     doubt: ViewDoubt,
     /// The fence fell by time, and nothing was renewed since.
     ran_out: bool,
@@ -198,6 +201,7 @@ impl Engine {
             awaiting: AwaitedPeers::default(),
             links_dirty: false,
             prefixes: RemotePrefixes::default(),
+            detector: SegmentDetector::new(config.detector),
             doubt: ViewDoubt::default(),
             ran_out: false,
             alone: true,
@@ -310,7 +314,8 @@ impl Engine {
             Input::Applied { id, result } => self.applied(now, id, result),
             Input::Announced { id, result } => self.announced(now, id, result),
             Input::Command(command) => self.command(now, command),
-            Input::Listening { .. } | Input::Asked { .. } | Input::Heard(_) | Input::LastPicture(_) => {}
+            Input::Listening { index, result } => self.detector.listening(index, result),
+            Input::Asked { .. } | Input::Heard(_) | Input::LastPicture(_) => {}
             Input::Tick => {}
         }
     }

@@ -48,6 +48,7 @@ impl SnapshotCache {
             advertised: Arc::default(),
             local_subnets: Arc::default(),
             candidates: Arc::default(),
+            segments: Arc::default(),
             vips: SharedTable::default(),
             groups: Arc::default(),
             problems: Arc::default(),

@@ -13,6 +13,7 @@ fn mk_lease(node: &str, renewal: &str, seconds: i64) -> LeaseFacts {
         draining: None,
         announced: None,
         declined: None,
+        macs: None,
         rank: None,
         control_endpoint: None,
     }

@@ -10,6 +10,7 @@ fn mk_node(role: &str) -> NodeFacts {
         out_of_service: false,
         excluded: false,
         impaired: None,
+        addresses: Default::default(),
     }
 }
 

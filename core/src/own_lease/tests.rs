@@ -23,6 +23,7 @@ fn mk_content(draining: bool) -> LeaseContent {
         draining: draining.then(|| "2026-01-01T00:00:00Z".to_owned()),
         rank: Rank::First,
         announced: Default::default(),
+        macs: Default::default(),
         declined: BTreeSet::new(),
         node_uid: "uid".to_owned(),
     }

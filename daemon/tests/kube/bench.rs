@@ -176,6 +176,7 @@ pub fn mk_write(seq: u64, mode: LeaseMode) -> LeaseWrite {
         rank: purelb_core::facts::Rank::First,
         announced: std::sync::Arc::new(["192.0.2.7".parse().unwrap()].into()),
         declined: Default::default(),
+        macs: Default::default(),
         node_uid: "6a0fb2f1-0000-4000-8000-000000000001".into(),
     };
     LeaseWrite { seq, mode, content, timeout: Duration::from_secs(5) }

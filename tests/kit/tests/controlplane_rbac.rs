@@ -119,6 +119,7 @@ fn lease_content(instance: &str) -> Result<LeaseContent> {
         rank: purelb_core::facts::Rank::First,
         announced: Default::default(),
         declined: BTreeSet::new(),
+        macs: BTreeSet::new(),
         node_uid: "00000000-0000-0000-0000-000000000000".into(),
     })
 }

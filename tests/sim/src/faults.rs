@@ -357,6 +357,7 @@ impl World {
             out_of_service: false,
             excluded: false,
             impaired: None,
+            addresses: Default::default(),
         };
         self.api.nodes.insert(name, facts.clone());
         self.publish(Source::Nodes, &Input::Nodes(FactsUpdate::Set(facts)));

@@ -98,6 +98,7 @@ impl World {
             announced: None,
             declined: None,
             rank: None,
+            macs: None,
             control_endpoint: None,
         };
         let uid = self.nodes[node].uid.clone();

@@ -33,6 +33,7 @@ fn facts_of(node: &NodeName, content: &LeaseContent, renewal: String) -> LeaseFa
         announced: Some((*content.announced).clone()),
         declined: Some(content.declined.clone()),
         rank: Some(content.rank),
+        macs: Some(content.macs.clone()),
         control_endpoint: None,
     }
 }

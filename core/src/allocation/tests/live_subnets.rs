@@ -70,6 +70,7 @@ fn lease(node: &str, renewal: &str, subnets: &[&str]) -> LeaseFacts {
         draining: None,
         announced: None,
         declined: None,
+        macs: None,
         rank: None,
         control_endpoint: None,
     }

@@ -75,6 +75,7 @@ pub(super) fn mk_peer(name: &str, renewal: u64, announced: &[&str]) -> LeaseFact
         announced: Some(announced.iter().map(|v| vip(v)).collect()),
         declined: Some(BTreeSet::new()),
         rank: Some(Rank::First),
+        macs: Some(BTreeSet::new()),
         control_endpoint: None,
     }
 }
@@ -87,6 +88,7 @@ pub(super) fn mk_node(name: &str) -> NodeFacts {
         out_of_service: false,
         excluded: false,
         impaired: None,
+        addresses: BTreeSet::new(),
     }
 }
 
@@ -288,6 +290,7 @@ impl World {
                 announced: Some((*c.announced).clone()),
                 declined: Some(c.declined),
                 rank: Some(c.rank),
+                macs: Some(c.macs),
                 control_endpoint: None,
             }));
             self.objects.note(&seen);
