@@ -16,7 +16,7 @@ use purelbd::host::clock;
 use socket2::{Domain, Socket, Type};
 
 use crate::mirror::Mirror;
-use crate::ns::{DEADLINE, Other, index_of, ip, ip_json, name};
+use crate::ns::{DEADLINE, Other, addresses_on, index_of, ip, ip_json, name, until};
 
 pub(crate) const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x99]);
 /// Each node's own address and one to be asked for, in both families.
@@ -132,15 +132,36 @@ pub(crate) fn mac_there(other: &Other, interface: &'static str) -> HardwareAddr 
 }
 
 /// A host at the other end of a cable, and both have addresses.
-pub(crate) fn neighbour() -> Other {
+pub(crate) async fn neighbour() -> Other {
     let other = Other::new();
     other.cable("a0", "b0");
+    // Link-local addresses are announced some time after the start, and wake us.
+    ip("link set a0 addrgenmode none");
+    ip("-6 addr flush dev a0");
+    other.ip("link set b0 addrgenmode none");
+    other.ip("-6 addr flush dev b0");
     for (prefix, [here, there]) in [(24, [HERE[0], THERE[0]]), (64, [HERE[1], THERE[1]])] {
         let nodad = if prefix == 64 { "nodad" } else { "" };
         ip(&format!("addr add {here}/{prefix} dev a0 {nodad}"));
         other.ip(&format!("addr add {there}/{prefix} dev b0 {nodad}"));
     }
+    plugged_in(&other, "a0").await;
     other
+}
+
+/// Until the kernels have noticed, and have taken their addresses: before that they drop what
+/// is sent, and say nothing.
+pub(crate) async fn plugged_in(other: &Other, interface: &str) {
+    let state = |interface: &str| {
+        let tentative = addresses_on(interface).iter().any(|one| one["tentative"] == true);
+        let state = ip_json(&format!("link show dev {interface}"))[0]["operstate"].clone();
+        if tentative { "tentative".into() } else { state }
+    };
+    until("the cable is plugged in", DEADLINE, || {
+        let states = [state(interface), other.run(move || state("b0"))];
+        if states.iter().all(|state| state == "UP") { Ok(()) } else { Err(states) }
+    })
+    .await;
 }
 
 /// Raw frames out of the other end.
