@@ -6,6 +6,7 @@ use crate::ids::Vip;
 use crate::messages::Effect;
 use crate::time::Mono;
 
+use super::state::AnnouncementState;
 use super::{Engine, InFlight, VipFindings, VipState};
 
 impl Engine {
@@ -23,15 +24,13 @@ impl Engine {
         let VipFindings { now, vip, stance, ref ours, ref desired, .. } = *found;
         let shown = ours.iter().find(|a| !a.tentative && !a.dad_failed);
         let Some(shown) = shown.filter(|_| stance != VipStance::Absent) else {
-            state.announced = false;
-            state.announcing = false;
+            state.announcement = AnnouncementState::Silent;
             self.announcer.cancel(vip);
             return;
         };
         let garp = self.agents.current().map(|c| c.garp.clone()).unwrap_or_default();
         if found.is_remote() || !garp.enabled {
-            state.announced = true;
-            state.announcing = false;
+            state.announcement = AnnouncementState::Told;
             self.announcer.cancel(vip);
             return;
         }
@@ -42,17 +41,16 @@ impl Engine {
         // and so that it announces once more when we let go. Should it be ours after
         // all, what was never announced counts as contested, and is announced then.
         if state.handoff.giving_to().is_some() {
-            state.rival |= rival || !state.announced;
-            state.announced = true;
-            state.announcing = false;
+            state.rival |= rival || !state.announced();
+            state.announcement = AnnouncementState::Told;
             self.announcer.cancel(vip);
             return;
         }
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
-        let again = released && state.announced && desired.verdict == OwnerVerdict::Mine;
+        let again = released && state.announced() && desired.verdict == OwnerVerdict::Mine;
         // Not announced at all, or held since before announcements were switched on.
         let unsaid = desired.verdict == OwnerVerdict::Mine && !rival;
-        let first = !state.announcing && (!state.announced || unsaid);
+        let first = !state.announcement.is_under_way() && (!state.announced() || unsaid);
         // Whether what an earlier run left is ours is not known yet.
         if first && self.confirmed().is_none() {
             return;
@@ -60,9 +58,9 @@ impl Engine {
         if (first || again)
             && let Some(interface) = self.kernel.name_of(shown.index).cloned()
         {
-            state.announcing = true;
+            state.announcement.begin();
             self.announcer.start(now, vip, shown.index, interface, &garp);
-        } else if state.announced
+        } else if state.announced()
             && desired.verdict == OwnerVerdict::Mine
             && let Some(interface) = self.kernel.name_of(shown.index)
         {
@@ -77,8 +75,9 @@ impl Engine {
         match result {
             Ok(()) => {
                 self.counters.announcements += 1;
-                if let Some(state) = self.vips.get_mut(&vip).filter(|s| s.announcing && !s.announced) {
-                    state.announced = true;
+                let first = |s: &&mut Box<VipState>| s.announcement == AnnouncementState::First;
+                if let Some(state) = self.vips.get_mut(&vip).filter(first) {
+                    state.announcement = AnnouncementState::Repeating;
                     self.dirty.insert(vip);
                 }
             }
@@ -100,7 +99,7 @@ impl Engine {
         let vips = &self.vips;
         let due = self.announcer.due(now, |vip| {
             let shown = kernel.of_vip(vip).any(|a| a.ours && !a.tentative && !a.dad_failed);
-            shown && vips.get(&vip).is_some_and(|s| s.announcing)
+            shown && vips.get(&vip).is_some_and(|s| s.announcement.is_under_way())
         });
         for DueAnnouncement { vip, index, interface, first, until } in due {
             let id = self.id(InFlight::Announce { vip, first });

@@ -44,7 +44,7 @@ impl Engine {
             other => other,
         };
         if let VipArrival::Shown(since) = state.arrival
-            && state.announced
+            && state.announced()
         {
             self.times.to_announced.record_time(now.since(since));
             state.arrival = VipArrival::There;

@@ -17,7 +17,7 @@ use crate::ids::{NodeName, Vip};
 use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
-use super::{Engine, VipState};
+use super::{Engine, VipFindings, VipObstacle, VipPresence, VipState};
 
 /// With the pauses between them a second and a half: what passes by itself (a full
 /// buffer, a link that is being renamed) passes in that time.
@@ -63,6 +63,10 @@ impl DeclineState {
         *self = Self { foreign: self.foreign, ..Self::default() };
     }
 
+    pub(super) fn is_active(&self) -> bool {
+        self.now.is_some()
+    }
+
     pub(super) fn deadline(&self) -> Option<Mono> {
         match &self.now {
             Some(decline) => decline.again_at,
@@ -72,24 +76,24 @@ impl DeclineState {
 }
 
 impl Engine {
-    /// Declines, takes back, or leaves things as they are; and says so.
+    /// Declines, takes back, or leaves things as they are.
     pub(super) fn consider_declining(
         &mut self,
-        now: Mono,
-        vip: Vip,
+        found: &VipFindings,
+        presence: VipPresence,
         state: &mut VipState,
-        reason: Reason,
-    ) -> Reason {
-        let foreign = matches!(reason, Reason::ForeignAddress { .. });
+    ) {
+        let (now, vip, obstacle) = (found.now, found.vip, &found.desired.obstacle);
+        let foreign = matches!(obstacle, Some(VipObstacle::ForeignAddress { .. }));
         let since = state.declining.foreign.unwrap_or(now);
         state.declining.foreign = foreign.then_some(since);
-        let in_the_way = foreign || reason == Reason::NotInPool;
-        if matches!(reason, Reason::Announcing { .. }) {
+        let in_the_way = foreign || *obstacle == Some(VipObstacle::NotInPool);
+        if presence == VipPresence::Announced {
             state.declining.forget();
         }
         self.take_back(now, vip, state, in_the_way);
         if state.declining.now.is_none()
-            && let Some(why) = self.cannot_have(now, vip, state, &reason)
+            && let Some(why) = self.cannot_have(found, presence, state)
             && self.somebody_would_take(vip)
         {
             let times = state.declining.times.saturating_add(1);
@@ -101,13 +105,18 @@ impl Engine {
             state.failure = None;
             state.duplicate_until = None;
         }
-        let Some(decline) = &state.declining.now else {
+        if state.declining.now.is_none() {
             self.take_part_again(vip);
-            return reason;
-        };
-        if self.declined.insert(vip) {
+        } else if self.declined.insert(vip) {
             self.members_dirty.insert(self.config.node.clone());
         }
+    }
+
+    /// That it was declined says more than what came of it.
+    pub(super) fn explain_decline(&self, state: &VipState, vip: Vip, reason: Reason) -> Reason {
+        let Some(decline) = &state.declining.now else {
+            return reason;
+        };
         match reason {
             Reason::ForeignAddress { .. }
             | Reason::ApplyFailed { .. }
@@ -130,30 +139,34 @@ impl Engine {
     }
 
     /// Why not, if we won it, tried, and should not go on trying.
-    fn cannot_have(&self, now: Mono, vip: Vip, state: &VipState, reason: &Reason) -> Option<String> {
+    fn cannot_have(&self, found: &VipFindings, presence: VipPresence, state: &VipState) -> Option<String> {
+        let (now, vip) = (found.now, found.vip);
         if self.election.winner(vip) != Some(&self.config.node) {
             return None;
         }
         let tried = state.declining.times > 0;
-        match reason {
+        match &found.desired.obstacle {
             // Nothing was tried, and nothing would come of it. A group that we do not know may be
             // known to others: it is bad by now and was not when they read it, or it is gone.
-            Reason::NotInPool => Some(reason.to_string()),
-            Reason::Pending { missing: PendingCause::Kernel }
-                if self.unanswered_at(vip, state).is_some_and(|at| now >= at) =>
-            {
-                Some("the kernel does not answer".to_owned())
-            }
-            Reason::ApplyFailed { error, attempt, .. } if tried || *attempt >= REFUSALS => {
-                Some(format!("the kernel refused: {error}"))
-            }
-            Reason::Duplicate { interface, .. } if tried || state.declining.duplicates >= DUPLICATES => {
-                Some(format!("another host on {interface} uses the address"))
-            }
-            Reason::ForeignAddress { interface } => {
+            Some(VipObstacle::NotInPool) => return Some(Reason::NotInPool.to_string()),
+            Some(VipObstacle::ForeignAddress { interface }) => {
                 let since = state.declining.foreign?;
                 let why = format!("somebody else put the address on {interface}");
-                (now >= since + FOREIGN_PATIENCE).then_some(why)
+                return (now >= since + FOREIGN_PATIENCE).then_some(why);
+            }
+            Some(VipObstacle::AnotherWinner) | None => {}
+        }
+        match presence {
+            VipPresence::Missing if self.unanswered_at(vip, state).is_some_and(|at| now >= at) => {
+                Some("the kernel does not answer".to_owned())
+            }
+            VipPresence::Refused => {
+                let failure = state.failure.as_ref().filter(|f| tried || f.attempt >= REFUSALS)?;
+                Some(format!("the kernel refused: {}", failure.error))
+            }
+            VipPresence::Duplicate if tried || state.declining.duplicates >= DUPLICATES => {
+                let place = found.desired.place.as_ref()?;
+                Some(format!("another host on {} uses the address", place.interface))
             }
             _ => None,
         }

@@ -15,8 +15,20 @@ use super::Engine;
 /// What is to be done about one address, before it is compared with the kernel.
 pub(super) struct DesiredVip {
     pub(super) verdict: OwnerVerdict,
+    pub(super) obstacle: Option<VipObstacle>,
     pub(super) reason: Reason,
     pub(super) place: Option<VipPlace>,
+}
+
+/// What keeps an address from being here, where a later step goes by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VipObstacle {
+    /// Another node won it.
+    AnotherWinner,
+    NotInPool,
+    ForeignAddress {
+        interface: IfName,
+    },
 }
 
 /// Where an address goes.
@@ -29,7 +41,21 @@ pub(super) struct VipPlace {
 
 impl DesiredVip {
     pub(super) fn forbidden(reason: Reason) -> Self {
-        Self { verdict: OwnerVerdict::Forbidden, reason, place: None }
+        Self { verdict: OwnerVerdict::Forbidden, obstacle: None, reason, place: None }
+    }
+
+    pub(super) fn not_in_pool() -> Self {
+        Self { obstacle: Some(VipObstacle::NotInPool), ..Self::forbidden(Reason::NotInPool) }
+    }
+
+    fn foreign_address(interface: IfName) -> Self {
+        let obstacle = Some(VipObstacle::ForeignAddress { interface: interface.clone() });
+        Self { obstacle, ..Self::forbidden(Reason::ForeignAddress { interface }) }
+    }
+
+    /// As far as the owner goes; nothing else stands in the way.
+    fn of(verdict: OwnerVerdict, reason: Reason, place: Option<VipPlace>) -> Self {
+        Self { verdict, obstacle: None, reason, place }
     }
 }
 
@@ -49,7 +75,7 @@ impl Engine {
             return DesiredVip::forbidden(Reason::OutOfService);
         }
         if let Some(interface) = self.foreign(vip) {
-            return DesiredVip::forbidden(Reason::ForeignAddress { interface });
+            return DesiredVip::foreign_address(interface);
         }
         let cause = self.fence_cause(now);
         let first = self.lease.written().is_none() && cause == Some(FenceCause::NeverRenewed);
@@ -61,19 +87,13 @@ impl Engine {
             // fenced by its lifetime: kept until we know whether it is ours (R3).
             // Without that Lease, or once we lost ours, others may have it already.
             let keep = held && self.lease.seen().is_some() && self.lease.looked().is_none();
-            return DesiredVip {
-                verdict: OwnerVerdict::Nobody { keep },
-                reason: Reason::Pending { missing: PendingCause::Lease },
-                place: None,
-            };
+            let reason = Reason::Pending { missing: PendingCause::Lease };
+            return DesiredVip::of(OwnerVerdict::Nobody { keep }, reason, None);
         }
         let missing = self.missing_listings();
         if !missing.is_empty() {
-            return DesiredVip {
-                verdict: OwnerVerdict::Nobody { keep: false },
-                reason: Reason::Pending { missing: PendingCause::Sources(missing) },
-                place: None,
-            };
+            let reason = Reason::Pending { missing: PendingCause::Sources(missing) };
+            return DesiredVip::of(OwnerVerdict::Nobody { keep: false }, reason, None);
         }
         let configured = self.agents.current().is_some();
         let place = self.subnets.locate(now, vip).and_then(|(name, subnet)| {
@@ -82,11 +102,10 @@ impl Engine {
         });
         match self.election.winner(vip) {
             Some(winner) if *winner == self.config.node => match place {
-                Some(place) => DesiredVip {
-                    verdict: OwnerVerdict::Mine,
-                    reason: Reason::Pending { missing: PendingCause::Kernel },
-                    place: Some(place),
-                },
+                Some(place) => {
+                    let reason = Reason::Pending { missing: PendingCause::Kernel };
+                    DesiredVip::of(OwnerVerdict::Mine, reason, Some(place))
+                }
                 None => DesiredVip::forbidden(Reason::NoLocalSubnet),
             },
             Some(winner) => {
@@ -98,17 +117,19 @@ impl Engine {
                 // Without the subnet we cannot serve a moment longer, and need not wait.
                 // If only the configuration took it from us, we can: until the
                 // winner has it.
-                if place.is_none() && !self.still_serves(vip) {
-                    return DesiredVip::forbidden(reason);
-                }
-                DesiredVip { verdict: OwnerVerdict::Peer(winner.clone()), reason, place }
+                let verdict = if place.is_none() && !self.still_serves(vip) {
+                    OwnerVerdict::Forbidden
+                } else {
+                    OwnerVerdict::Peer(winner.clone())
+                };
+                DesiredVip { verdict, obstacle: Some(VipObstacle::AnotherWinner), reason, place }
             }
             // The same edit may have brought in those who take it over, or ourselves again, and
             // none of us has said so yet: as with any handoff, there is time until its deadline.
             None if held && demand.permits(&self.config.node) && self.passes_on(now, vip) => {
                 let missing = if place.is_some() { PendingCause::Lease } else { PendingCause::Successor };
                 let reason = Reason::Pending { missing };
-                DesiredVip { verdict: OwnerVerdict::Nobody { keep: true }, reason, place }
+                DesiredVip::of(OwnerVerdict::Nobody { keep: true }, reason, place)
             }
             None if !configured => DesiredVip::forbidden(self.unconfigured()),
             None => self.desired_without_winner(vip, demand, held, kept, place),
@@ -153,7 +174,7 @@ impl Engine {
             && demand.permits(&self.config.node);
         if keep && !held {
             let reason = Reason::Pending { missing: PendingCause::Kernel };
-            return DesiredVip { verdict: OwnerVerdict::Mine, reason, place };
+            return DesiredVip::of(OwnerVerdict::Mine, reason, place);
         }
         let reason = if self.stop.is_some() {
             Reason::Stopping
@@ -167,7 +188,7 @@ impl Engine {
         } else {
             self.why_nobody(vip, place.is_some())
         };
-        DesiredVip { verdict: OwnerVerdict::Nobody { keep }, reason, place }
+        DesiredVip::of(OwnerVerdict::Nobody { keep }, reason, place)
     }
 
     /// Nobody wins it: why? `placed`: there is a place for it here.
@@ -201,7 +222,7 @@ impl Engine {
             return DesiredVip::forbidden(self.unconfigured());
         };
         if let Some(interface) = self.foreign(vip) {
-            return DesiredVip::forbidden(Reason::ForeignAddress { interface });
+            return DesiredVip::foreign_address(interface);
         }
         if !demand.permits(&self.config.node) {
             return DesiredVip::forbidden(Reason::NoEndpoints);
@@ -228,11 +249,8 @@ impl Engine {
             interface: link.name.clone(),
             net,
         });
-        DesiredVip {
-            verdict: OwnerVerdict::Mine,
-            reason: Reason::Pending { missing: PendingCause::DummyInterface },
-            place,
-        }
+        let reason = Reason::Pending { missing: PendingCause::DummyInterface };
+        DesiredVip::of(OwnerVerdict::Mine, reason, place)
     }
 
     /// What a prefix route to the dummy interface would take from the node: its own

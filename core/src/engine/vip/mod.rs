@@ -4,6 +4,7 @@ mod announce;
 mod arrival;
 mod decline;
 mod desired;
+mod presence;
 mod reconcile;
 mod refresh;
 mod report;
@@ -23,7 +24,8 @@ use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
-use desired::{DesiredVip, VipPlace};
+use desired::{DesiredVip, VipObstacle, VipPlace};
+use presence::VipPresence;
 use reconcile::KernelPlan;
 pub(super) use state::VipState;
 
@@ -129,7 +131,7 @@ impl Engine {
         let mut state = self.vips.remove(&vip).unwrap_or_default();
         let desired = match &demand {
             None => DesiredVip::forbidden(Reason::NoService),
-            Some(demand) if demand.group.is_none() => DesiredVip::forbidden(Reason::NotInPool),
+            Some(demand) if demand.group.is_none() => DesiredVip::not_in_pool(),
             Some(demand) if demand.pool == PoolType::Remote => self.desired_remote(vip, demand, held),
             Some(demand) => self.desired_local(now, vip, demand, held, state.kept),
         };
@@ -157,9 +159,12 @@ impl Engine {
         self.plan_changes(&found, &mut state, plan);
         self.reconcile_announcement(&found, &mut state);
         self.time_arrival(&found, &mut state);
-        let mut reason = self.explain(&found, &state);
+        let presence = VipPresence::find(&found, &state);
+        state.presence = Some(presence);
+        let mut reason = found.explain(presence, &state);
         if found.demand.is_some() && !remote {
-            reason = self.consider_declining(now, vip, &mut state, reason);
+            self.consider_declining(&found, presence, &mut state);
+            reason = self.explain_decline(&state, vip, reason);
         } else {
             self.take_part_again(vip);
         }
@@ -169,10 +174,10 @@ impl Engine {
         } else {
             (state.nobody_since, state.nobody_told) = (None, None);
         }
-        self.say_announced(vip, state.announced && found.demand.is_some() && !remote);
+        self.say_announced(vip, state.announced() && found.demand.is_some() && !remote);
         self.snapshot_cache.vips.insert(vip);
         self.clear_slots(now, vip, &mut state, held);
-        self.update_lists(vip, &state, &reason);
+        self.update_lists(&found, presence, &state, &reason);
         state.reason = Some(reason);
         let wake = [
             state.handoff.deadline(),
@@ -219,7 +224,13 @@ impl Engine {
     }
 
     /// Keeps the lists of addresses that wait for something.
-    fn update_lists(&mut self, vip: Vip, state: &VipState, reason: &Reason) {
+    fn update_lists(
+        &mut self,
+        found: &VipFindings,
+        presence: VipPresence,
+        state: &VipState,
+        reason: &Reason,
+    ) {
         fn keep(list: &mut BTreeSet<Vip>, vip: Vip, holds: bool) {
             if holds {
                 list.insert(vip);
@@ -227,19 +238,17 @@ impl Engine {
                 list.remove(&vip);
             }
         }
-        keep(&mut self.missing, vip, *reason == Reason::Pending { missing: PendingCause::Kernel });
+        let vip = found.vip;
+        keep(&mut self.missing, vip, presence == VipPresence::Missing);
         let left_over = self.demands.slots_of(vip).any(|(_, _, has)| !has);
         // Nobody's as long as we are the only one, and the others have yet to read of us.
         let not_yet = *reason == Reason::Pending { missing: PendingCause::Lease };
         keep(&mut self.nobodys, vip, state.nobody_since.is_some() || left_over || not_yet);
-        let troubled = matches!(
-            reason,
-            Reason::NotInPool
-                | Reason::ApplyFailed { .. }
-                | Reason::Duplicate { .. }
-                | Reason::ForeignAddress { .. }
-                | Reason::Declined { .. }
-        );
+        let troubled = matches!(presence, VipPresence::Refused | VipPresence::Duplicate)
+            || matches!(
+                found.desired.obstacle,
+                Some(VipObstacle::NotInPool | VipObstacle::ForeignAddress { .. })
+            );
         keep(&mut self.troubled, vip, troubled || self.declined.contains(&vip));
     }
 

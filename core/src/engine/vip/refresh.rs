@@ -7,7 +7,6 @@ use crate::facts::{AddrFacts, AddressOptions, AgentConfig};
 use crate::ids::{Family, IfIndex, Vip};
 use crate::kernel_state::AddrKey;
 use crate::messages::{AddressSpec, Effect, KernelChange};
-use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
@@ -144,20 +143,8 @@ impl Engine {
         if address.dad_failed || self.being_removed(address) {
             return false;
         }
-        match self.vips.get(&address.vip()).and_then(|state| state.reason()) {
-            Some(reason) => matches!(
-                reason,
-                Reason::Announcing { .. }
-                    | Reason::Pending {
-                        missing: PendingCause::Lease
-                            | PendingCause::Announcement
-                            | PendingCause::DuplicateDetection
-                            | PendingCause::Successor,
-                    }
-                    | Reason::HandingOver { .. }
-                    | Reason::Draining { held: true }
-                    | Reason::Excluded { held: true }
-            ),
+        match self.vips.get(&address.vip()).and_then(|state| state.presence) {
+            Some(presence) => presence.stays(),
             None => self.adopts(now),
         }
     }

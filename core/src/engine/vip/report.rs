@@ -1,52 +1,15 @@
 //! What is said about an address: its reason, its events, its slot on the Service.
 
 use crate::facts::AnnouncingSlot;
-use crate::handoff::VipStance;
 use crate::ids::{IfName, ObjectKey, Vip};
 use crate::messages::{Effect, Event, EventKind, EventObject};
 use crate::placement::Demand;
-use crate::reason::{PendingCause, Reason};
+use crate::reason::Reason;
 use crate::time::Mono;
 
 use super::{ENDPOINT_PATIENCE, Engine, SLOT_PATIENCE, VipFindings, VipState};
 
 impl Engine {
-    pub(super) fn explain(&self, found: &VipFindings, state: &VipState) -> Reason {
-        let (now, desired) = (found.now, &found.desired);
-        match found.stance {
-            VipStance::Absent => return desired.reason.clone(),
-            VipStance::Keep => {
-                return match state.handoff.giving_to() {
-                    Some(to) => Reason::HandingOver { to: to.clone() },
-                    None => desired.reason.clone(),
-                };
-            }
-            VipStance::Have => {}
-        }
-        if let Some(retry_at) = state.duplicate_until.filter(|at| now < *at)
-            && let Some(place) = &desired.place
-        {
-            return Reason::Duplicate { interface: place.interface.clone(), retry_at };
-        }
-        if let Some(failure) = &state.failure {
-            return Reason::ApplyFailed {
-                error: failure.error.clone(),
-                attempt: failure.attempt,
-                retry_at: failure.retry_at,
-            };
-        }
-        let Some(place) = &desired.place else {
-            return desired.reason.clone();
-        };
-        let pending = |missing| Reason::Pending { missing };
-        match found.at(place) {
-            None => pending(PendingCause::Kernel),
-            Some(a) if a.tentative => pending(PendingCause::DuplicateDetection),
-            Some(_) if !found.is_remote() && !state.announced => pending(PendingCause::Announcement),
-            Some(_) => Reason::Announcing { interface: place.interface.clone() },
-        }
-    }
-
     /// Events and slots follow the fact, once per change.
     pub(super) fn report_change(
         &mut self,

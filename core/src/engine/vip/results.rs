@@ -2,9 +2,9 @@
 
 use crate::ids::Vip;
 use crate::messages::{KernelChange, Source};
-use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
+use super::presence::VipPresence;
 use super::refresh::seconds;
 use super::state::ChangeFailure;
 use super::{Engine, InFlight, KERNEL_PATIENCE, REMOVAL_MOST, RETRY_FIRST, RETRY_MOST};
@@ -70,10 +70,8 @@ impl Engine {
                 self.dummy_requested = false;
                 self.dummy_again = now + KERNEL_PATIENCE;
                 self.counters.apply_errors += u64::from(result.is_err());
-                let missing = Reason::Pending { missing: PendingCause::DummyInterface };
-                self.dirty.extend(
-                    self.vips.iter().filter(|(_, s)| s.reason == Some(missing.clone())).map(|(v, _)| *v),
-                );
+                let homeless = self.vips.iter().filter(|(_, s)| s.presence == Some(VipPresence::Homeless));
+                self.dirty.extend(homeless.map(|(vip, _)| *vip));
             }
             Some(InFlight::OldDummy) => self.counters.apply_errors += u64::from(result.is_err()),
             Some(InFlight::Announce { .. }) | None => {}

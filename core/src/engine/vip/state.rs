@@ -9,6 +9,7 @@ use crate::time::Mono;
 
 use super::arrival::VipArrival;
 use super::decline::DeclineState;
+use super::presence::VipPresence;
 
 #[derive(Clone, Debug)]
 pub(super) struct ChangeFailure {
@@ -17,6 +18,41 @@ pub(super) struct ChangeFailure {
     pub(super) error: String,
     pub(super) attempt: u32,
     pub(super) retry_at: Mono,
+}
+
+/// How far the segment was told that the address is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AnnouncementState {
+    #[default]
+    Silent,
+    /// The first announcement since the address is there is on its way.
+    First,
+    /// It has gone out, and repeats may follow.
+    Repeating,
+    /// Told, or nobody needs to be; nothing follows.
+    Told,
+}
+
+impl AnnouncementState {
+    /// Announced from the beginning.
+    pub(super) fn begin(&mut self) {
+        *self = match self {
+            Self::Silent | Self::First => Self::First,
+            Self::Repeating | Self::Told => Self::Repeating,
+        };
+    }
+
+    /// Nothing more of it goes out.
+    pub(super) fn stop(&mut self) {
+        *self = match self {
+            Self::Silent | Self::First => Self::Silent,
+            Self::Repeating | Self::Told => Self::Told,
+        };
+    }
+
+    pub(super) fn is_under_way(self) -> bool {
+        matches!(self, Self::First | Self::Repeating)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -29,10 +65,9 @@ pub(in crate::engine) struct VipState {
     pub(super) accepted: Option<(KernelChange, Mono)>,
     pub(super) failure: Option<ChangeFailure>,
     pub(super) duplicate_until: Option<Mono>,
-    /// The first announcement since the address is there has gone out.
-    pub(super) announced: bool,
-    /// It is on its way.
-    pub(super) announcing: bool,
+    /// Where it stood after the last look; `None` before the first.
+    pub(super) presence: Option<VipPresence>,
+    pub(super) announcement: AnnouncementState,
     /// A live peer listed the address too when we last looked.
     pub(super) rival: bool,
     /// It stayed here while the node drained, or was kept off, since no other could have it: it is put
@@ -61,24 +96,25 @@ impl VipState {
 
     /// Announced, here to stay, and nothing known that would change it.
     pub(in crate::engine) fn is_settled(&self) -> bool {
-        self.announced
+        self.announced()
             && !self.remote
             && self.handoff.giving_to().is_none()
-            && matches!(self.reason, Some(Reason::Announcing { .. }))
+            && self.presence == Some(VipPresence::Announced)
     }
 
     /// It is announced from the beginning; no look at it is needed for that.
     pub(in crate::engine) fn is_announced_again(&mut self) {
-        (self.announcing, self.rival) = (true, false);
+        self.announcement.begin();
+        self.rival = false;
     }
 
     /// Whether there is anything to announce again.
     pub(in crate::engine) fn announce_again(&mut self, vip: Vip, announcer: &mut Announcer) -> bool {
-        let some = self.announced || self.announcing;
+        let some = self.announcement != AnnouncementState::Silent;
         if some {
             announcer.cancel(vip);
-            self.announcing = false;
-            self.rival = self.announced;
+            self.announcement.stop();
+            self.rival = self.announced();
         }
         some
     }
@@ -94,7 +130,7 @@ impl VipState {
     }
 
     pub(in crate::engine) fn announced(&self) -> bool {
-        self.announced
+        matches!(self.announcement, AnnouncementState::Repeating | AnnouncementState::Told)
     }
 
     pub(in crate::engine) fn is_remote(&self) -> bool {
@@ -103,6 +139,7 @@ impl VipState {
 
     /// Another node's, and nothing of it is on its way to us or from us.
     pub(in crate::engine) fn is_elsewhere(&self) -> bool {
-        self.changing.is_none() && matches!(self.reason, Some(Reason::NotWinner { .. }))
+        let elsewhere = self.presence == Some(VipPresence::Elsewhere);
+        self.changing.is_none() && elsewhere && !self.declining.is_active()
     }
 }
