@@ -106,7 +106,7 @@ pub enum Input {
     /// The answer to [`Effect::Apply`] with the same `id`.
     Applied {
         id: u64,
-        result: Result<(), String>,
+        result: Result<(), KernelRefusal>,
     },
     /// The answer to [`Effect::Announce`] with the same `id`.
     Announced {
@@ -131,6 +131,27 @@ pub enum Input {
     Command(Command),
     /// A deadline passed.
     Tick,
+}
+
+/// Why a change was not made in the kernel, each in words for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KernelRefusal {
+    /// This process may not. It will not be allowed to by trying again.
+    NotPermitted(String),
+    /// The interface is gone, or has no IPv6.
+    NoInterface(String),
+    /// Somebody else's address is in the way.
+    Foreign(String),
+    /// Anything that may pass by itself.
+    Passing(String),
+}
+
+impl fmt::Display for KernelRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NotPermitted(text) | Self::NoInterface(text) | Self::Foreign(text) | Self::Passing(text)) =
+            self;
+        f.write_str(text)
+    }
 }
 
 /// Everything that was listed when an earlier run last wrote it down.

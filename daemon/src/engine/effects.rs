@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use purelb_core::messages::{Effect, KernelChange, Source};
+use purelb_core::messages::{Effect, KernelChange, KernelRefusal, Source};
 use purelb_core::{Family, Input, Mono, Vip};
 use tracing::{debug, error};
 
@@ -118,7 +118,7 @@ impl EffectDispatcher {
     fn queue_change(&mut self, id: u64, op: KernelChange, answers: &mut Vec<Input>) {
         if self.backlog.len() >= MOST_WAITING_CHANGES {
             self.stats.applier_drops.fetch_add(1, Ordering::Relaxed);
-            let result = Err("too many changes wait for the kernel".to_owned());
+            let result = Err(KernelRefusal::Passing("too many changes wait for the kernel".to_owned()));
             answers.push(Input::Applied { id, result });
             return;
         }

@@ -171,7 +171,7 @@ pub(crate) fn apply(applier: &mut KernelApplier, ops: Vec<KernelChange>) -> Vec<
     let (answered, results): (Vec<u64>, Vec<_>) = answers
         .into_iter()
         .map(|input| match input {
-            Input::Applied { id, result } => (id, result),
+            Input::Applied { id, result } => (id, result.map_err(|refusal| refusal.to_string())),
             other => panic!("not an answer to an operation: {other:?}"),
         })
         .unzip();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use purelb_core::facts::AddrFacts;
-use purelb_core::messages::{AddressSpec, Input, KernelChange, Lifetimes};
+use purelb_core::messages::{AddressSpec, Input, KernelChange, KernelRefusal, Lifetimes};
 use purelb_core::segment::SightingKind;
 use purelb_core::{IfIndex, Vip};
 
@@ -24,8 +24,12 @@ const LATEST_EXPIRY: T = 1_270 * MS;
 /// How old an engine's picture of its kernel may be when nothing is wrong.
 pub(crate) const MONITOR_LAG: T = 400 * MS;
 
+fn not_permitted() -> KernelRefusal {
+    KernelRefusal::NotPermitted("Operation not permitted (os error 1)".into())
+}
+
 impl World {
-    pub fn kernel_apply(&mut self, node: usize, issued: T, op: KernelChange) -> Result<(), String> {
+    pub fn kernel_apply(&mut self, node: usize, issued: T, op: KernelChange) -> Result<(), KernelRefusal> {
         let refused = |refuses: &Option<Option<Vip>>, net: &IpNet| {
             refuses.as_ref().is_some_and(|only| only.is_none_or(|v| v == Vip::new(net.addr())))
         };
@@ -33,30 +37,30 @@ impl World {
             KernelChange::Remove { index, net } => {
                 self.check_foreign(node, issued, index, net, "removes");
                 if refused(&self.nodes[node].refuses, &net) {
-                    return Err("Operation not permitted (os error 1)".into());
+                    return Err(not_permitted());
                 }
                 if self.mutated(Mutation::RemovalsIgnored) {
                     return Ok(());
                 }
-                let notify = self.nodes[node].kernel.remove(index, net)?;
+                let notify = self.nodes[node].kernel.remove(index, net).map_err(KernelRefusal::Passing)?;
                 self.kernel_changed(node, vec![notify]);
                 Ok(())
             }
             KernelChange::Put(spec) => {
                 self.check_foreign(node, issued, spec.index, spec.net, "changes");
                 if refused(&self.nodes[node].refuses, &spec.net) {
-                    return Err("Operation not permitted (os error 1)".into());
+                    return Err(not_permitted());
                 }
                 // As the applier does: whole seconds, counted when it is sent.
                 let waited = if self.mutated(Mutation::LateChangesSent) { self.now - issued } else { 0 };
                 let counted = self.mono(node) - Duration::from_nanos(waited);
                 let Some(Lifetimes { valid, preferred }) = spec.lifetimes(counted) else {
-                    return Err("its time is over".into());
+                    return Err(KernelRefusal::Passing("its time is over".into()));
                 };
                 let spec = AddressSpec { until: None, valid, preferred, ..spec };
                 self.check_lifetime(node, &spec);
                 self.nodes[node].put_issued = issued;
-                self.put(node, &spec)
+                self.put(node, &spec).map_err(KernelRefusal::Passing)
             }
             KernelChange::EnsureDummy { name } => {
                 let notify = self.nodes[node].kernel.ensure_dummy(&name);

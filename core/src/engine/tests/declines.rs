@@ -34,7 +34,7 @@ fn put_attempts(world: &World, from: usize) -> usize {
 #[test]
 fn what_the_kernel_refuses_for_good_is_left_to_the_next_in_line() {
     let (mut world, ip) = mk_pair();
-    world.apply_error = Some("no room".to_owned());
+    world.apply_error = passing("no room");
     world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(1_000);
     assert!(!declines(&world, &ip), "it may pass");
@@ -59,9 +59,19 @@ fn what_the_kernel_refuses_for_good_is_left_to_the_next_in_line() {
 }
 
 #[test]
+fn a_process_that_may_not_change_addresses_does_not_try_five_times() {
+    let (mut world, ip) = mk_pair();
+    world.apply_error = Some(KernelRefusal::NotPermitted("the daemon needs CAP_NET_ADMIN".to_owned()));
+    world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
+    world.ms(20);
+    assert_eq!(put_attempts(&world, 0), 1);
+    assert!(declines(&world, &ip));
+}
+
+#[test]
 fn an_operator_need_not_wait_for_the_next_try() {
     let (mut world, ip) = mk_pair();
-    world.apply_error = Some("no room".to_owned());
+    world.apply_error = passing("no room");
     world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
     world.ms(2_000);
     assert!(declines(&world, &ip));
@@ -74,12 +84,12 @@ fn an_operator_need_not_wait_for_the_next_try() {
 #[test]
 fn nothing_is_declined_in_favour_of_nobody() {
     let (mut world, ip) = mk_pair();
-    world.apply_error = Some("no room".to_owned());
+    world.apply_error = passing("no room");
     // Alone, or with a member that would go on electing us.
     let older = LeaseFacts { announced: None, declined: None, ..mk_peer("peer", 2, &[]) };
     for peers in [vec![], vec![older]] {
         let mut world = World::new().listed(vec![], peers);
-        world.apply_error = Some("no room".to_owned());
+        world.apply_error = passing("no room");
         world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &[&ip]))));
         world.ms(9_000);
         assert!(!declines(&world, &ip));
@@ -240,7 +250,7 @@ fn refusals_of_an_earlier_time_do_not_count() {
     let (mut world, ip) = mk_pair();
     world.feed(Input::Services(FactsUpdate::Set(mk_service("b", &[&ip]))));
     assert!(world.holds(&ip));
-    world.apply_error = Some("Operation not permitted".to_owned());
+    world.apply_error = passing("Operation not permitted");
     world.feed(Input::Link(FactsUpdate::Set(LinkFacts { carrier: false, ..mk_link(ETH0, "eth0") })));
     pass(&mut world, 8, &[&ip]);
     world.expire();

@@ -20,7 +20,7 @@ fn remote_world() -> World {
 #[test]
 fn a_stop_ends_although_the_kernel_keeps_an_address_and_leaves_the_lease_to_expire() {
     let mut world = World::new().listed(vec![mk_service("a", &[IP])], vec![]);
-    world.apply_error = Some("Operation not permitted".to_owned());
+    world.apply_error = passing("Operation not permitted");
     let since = "2026-01-01T00:00:00Z".to_owned();
     world.feed(Input::Command(Command::Shutdown { mode: ShutdownMode::Graceful, since }));
     let before = world.log.len();
@@ -36,7 +36,7 @@ fn a_stop_ends_although_the_kernel_keeps_an_address_and_leaves_the_lease_to_expi
 #[test]
 fn a_stop_ends_although_the_kernel_keeps_what_every_node_has_and_deletes_the_lease() {
     let mut world = remote_world();
-    world.apply_error = Some("Operation not permitted".to_owned());
+    world.apply_error = passing("Operation not permitted");
     let since = "2026-01-01T00:00:00Z".to_owned();
     world.feed(Input::Command(Command::Shutdown { mode: ShutdownMode::Now, since }));
     world.ms(6_000);
@@ -47,7 +47,7 @@ fn a_stop_ends_although_the_kernel_keeps_what_every_node_has_and_deletes_the_lea
 #[test]
 fn a_refused_removal_is_tried_again_with_pauses() {
     let mut world = World::new().listed(vec![mk_service("a", &[IP])], vec![]);
-    world.apply_error = Some("Operation not permitted".to_owned());
+    world.apply_error = passing("Operation not permitted");
     let before = world.log.len();
     world.feed(Input::Services(FactsUpdate::All(vec![])));
     world.pass(std::time::Duration::from_millis(3_000));
@@ -97,7 +97,7 @@ fn what_a_drained_node_kept_comes_back_though_it_is_undrained_meanwhile() {
 fn undrained_while_the_kernel_refuses_what_was_kept() {
     let mut world = World::new().listed(vec![mk_service("a", &[IP])], vec![]);
     world.feed(drain());
-    world.apply_error = Some("Operation not permitted".to_owned());
+    world.apply_error = passing("Operation not permitted");
     world.feed(Input::AddressGone { index: ETH0, net: format!("{IP}/24").parse().unwrap() });
     assert_eq!(world.reason(IP).name(), "ApplyFailed");
     world.api = None;

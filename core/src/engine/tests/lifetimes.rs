@@ -170,7 +170,7 @@ fn without_the_fence_what_is_for_ever_stays_so() {
 fn a_failed_refresh_does_not_wait_for_the_next_renewal() {
     let mut world = World::new().listed(vec![mk_service("a", &[LOCAL])], vec![]);
     world.ms(3_000);
-    world.apply_error = Some("Resource temporarily unavailable (os error 11)".to_owned());
+    world.apply_error = passing("Resource temporarily unavailable (os error 11)");
     world.ms(400);
     world.apply_error = None;
     let (before, until) = (world.log.len(), world.spec(LOCAL).until);
@@ -187,7 +187,7 @@ fn a_failed_refresh_does_not_wait_for_the_next_renewal() {
 fn a_refresh_that_keeps_failing_ends_with_the_fence() {
     let mut world = World::new().listed(vec![mk_service("a", &[LOCAL])], vec![]);
     world.ms(3_000);
-    world.apply_error = Some("no".to_owned());
+    world.apply_error = passing("no");
     world.ms(400);
     world.api = None;
     world.ms(8_000);
@@ -203,7 +203,7 @@ fn a_refresh_that_keeps_failing_ends_with_the_fence() {
 #[test]
 fn a_removal_that_fails_is_tried_again_at_a_measured_pace() {
     let mut world = World::new().listed(vec![mk_service("a", &[LOCAL])], vec![]);
-    world.apply_error = Some("no".to_owned());
+    world.apply_error = passing("no");
     let before = world.log.len();
     world.feed(Input::Services(FactsUpdate::All(vec![])));
     world.ms(1_000);

@@ -126,7 +126,7 @@ fn an_address_removed_by_hand_comes_back() {
 #[test]
 fn a_refusal_of_the_kernel_is_visible_and_tried_again() {
     let mut world = World::new().listed(vec![], vec![]);
-    world.apply_error = Some("no room".to_owned());
+    world.apply_error = passing("no room");
     world.feed(Input::Services(FactsUpdate::Set(mk_service("a", &["192.168.1.100"]))));
     world.ms(1_000);
     let Reason::ApplyFailed { error, attempt, .. } = world.reason("192.168.1.100") else {

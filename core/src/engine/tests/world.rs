@@ -21,6 +21,10 @@ pub(super) fn vip(text: &str) -> Vip {
     text.parse().unwrap()
 }
 
+pub(super) fn passing(words: &str) -> Option<KernelRefusal> {
+    Some(KernelRefusal::Passing(words.to_owned()))
+}
+
 pub(super) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
@@ -108,7 +112,7 @@ pub(super) struct World {
     pub(super) log: Vec<Effect>,
     /// Answers to Lease writes; `None` = no answer at all.
     pub(super) api: Option<Result<(), LeaseError>>,
-    pub(super) apply_error: Option<String>,
+    pub(super) apply_error: Option<KernelRefusal>,
     /// The kernel carries out nothing and answers nothing.
     pub(super) busy: bool,
     pub(super) exited: bool,

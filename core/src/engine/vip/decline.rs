@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::ids::{NodeName, Vip};
+use crate::messages::KernelRefusal;
 use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
@@ -161,8 +162,10 @@ impl Engine {
                 Some("the kernel does not answer".to_owned())
             }
             VipPresence::Refused => {
-                let failure = state.failure.as_ref().filter(|f| tried || f.attempt >= REFUSALS)?;
-                Some(format!("the kernel refused: {}", failure.error))
+                let failure = state.failure.as_ref()?;
+                let for_good = matches!(failure.refusal, KernelRefusal::NotPermitted(_));
+                (tried || for_good || failure.attempt >= REFUSALS)
+                    .then(|| format!("the kernel refused: {}", failure.refusal))
             }
             VipPresence::Duplicate if tried || state.declining.duplicates >= DUPLICATES => {
                 let place = found.desired.place.as_ref()?;

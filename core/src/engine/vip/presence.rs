@@ -87,7 +87,7 @@ impl VipFindings {
             VipPresence::Shown => pending(PendingCause::Announcement),
             VipPresence::Refused => match &state.failure {
                 Some(failure) => Reason::ApplyFailed {
-                    error: failure.error.clone(),
+                    error: failure.refusal.to_string(),
                     attempt: failure.attempt,
                     retry_at: failure.retry_at,
                 },

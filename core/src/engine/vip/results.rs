@@ -1,7 +1,7 @@
 //! What came of changes in the kernel.
 
 use crate::ids::Vip;
-use crate::messages::{KernelChange, Source};
+use crate::messages::{KernelChange, KernelRefusal, Source};
 use crate::time::Mono;
 
 use super::presence::VipPresence;
@@ -10,7 +10,7 @@ use super::state::ChangeFailure;
 use super::{Engine, InFlight, KERNEL_PATIENCE, REMOVAL_MOST, RETRY_FIRST, RETRY_MOST};
 
 impl Engine {
-    pub(in crate::engine) fn applied(&mut self, now: Mono, id: u64, result: Result<(), String>) {
+    pub(in crate::engine) fn applied(&mut self, now: Mono, id: u64, result: Result<(), KernelRefusal>) {
         match self.in_flight.remove(&id) {
             Some(InFlight::Change { vip, op }) => {
                 self.dirty.insert(vip);
@@ -43,14 +43,15 @@ impl Engine {
                         state.accepted = (!shown).then_some((op, now));
                         state.failure = None;
                     }
-                    Err(error) => {
+                    Err(refusal) => {
                         self.counters.apply_errors += 1;
                         let removal = matches!(op, KernelChange::Remove { .. });
                         let before = state.failure.as_ref().filter(|f| f.removal == removal);
                         let attempt = before.map_or(1, |f| f.attempt.saturating_add(1));
                         let most = if removal { REMOVAL_MOST } else { RETRY_MOST };
                         let wait = RETRY_FIRST.saturating_mul(1 << (attempt - 1).min(10)).min(most);
-                        state.failure = Some(ChangeFailure { removal, error, attempt, retry_at: now + wait });
+                        state.failure =
+                            Some(ChangeFailure { removal, refusal, attempt, retry_at: now + wait });
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use crate::announcer::Announcer;
 use crate::handoff::Handoff;
 use crate::ids::Vip;
-use crate::messages::KernelChange;
+use crate::messages::{KernelChange, KernelRefusal};
 use crate::reason::Reason;
 use crate::time::Mono;
 
@@ -15,7 +15,7 @@ use super::presence::VipPresence;
 pub(super) struct ChangeFailure {
     /// It was a removal.
     pub(super) removal: bool,
-    pub(super) error: String,
+    pub(super) refusal: KernelRefusal,
     pub(super) attempt: u32,
     pub(super) retry_at: Mono,
 }

@@ -25,7 +25,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 use purelb_core::Mono;
 use purelb_core::ids::{IfIndex, IfName};
-use purelb_core::messages::{AddressSpec, Input, KernelChange, Lifetimes};
+use purelb_core::messages::{AddressSpec, Input, KernelChange, KernelRefusal, Lifetimes};
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use thiserror::Error;
 
@@ -75,6 +75,24 @@ pub enum ApplyError {
     Record { net: IpNet, error: String },
 }
 
+impl ApplyError {
+    fn into_refusal(self) -> KernelRefusal {
+        let words = self.to_string();
+        match self {
+            Self::NotPermitted => KernelRefusal::NotPermitted(words),
+            Self::NoInterface { .. } | Self::NoIpv6 { .. } => KernelRefusal::NoInterface(words),
+            Self::Foreign { .. } | Self::Appeared { .. } => KernelRefusal::Foreign(words),
+            Self::OtherPrefix { .. }
+            | Self::NoLifetime { .. }
+            | Self::HeldUp { .. }
+            | Self::Address { .. }
+            | Self::Link { .. }
+            | Self::Look(_)
+            | Self::Record { .. } => KernelRefusal::Passing(words),
+        }
+    }
+}
+
 /// What becomes of one operation.
 enum Plan {
     Done(Result<(), ApplyError>),
@@ -104,7 +122,7 @@ impl KernelApplier {
         let results = self.carry_out(&ops);
         ids.into_iter()
             .zip(results)
-            .map(|(id, result)| Input::Applied { id, result: result.map_err(|error| error.to_string()) })
+            .map(|(id, result)| Input::Applied { id, result: result.map_err(ApplyError::into_refusal) })
             .collect()
     }
 
