@@ -15,7 +15,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use purelb_core::config::{EngineConfig, HandoffTimes, LeaseTimers, LeaseTimersError};
+use purelb_core::config::{
+    DetectorConfig, DetectorConfigError, EngineConfig, HandoffTimes, LeaseTimers, LeaseTimersError,
+};
 use purelb_core::durations;
 use purelb_core::ids::{IdError, IfName, InstanceId, NodeName};
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,7 @@ pub struct Config {
     pub kubernetes: Kubernetes,
     pub lease: Lease,
     pub handoff: Handoff,
+    pub detector: Detector,
     pub services: Services,
     pub network: Network,
     pub control: Control,
@@ -98,6 +101,23 @@ impl Default for Lease {
     fn default() -> Self {
         let LeaseTimers { duration, renew_deadline, retry_period } = LeaseTimers::default();
         Self { duration, renew_deadline, retry_period }
+    }
+}
+
+/// Asking segments who is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Detector {
+    pub enabled: bool,
+    #[serde(with = "durations")]
+    pub interval: Duration,
+    pub misses: u32,
+}
+
+impl Default for Detector {
+    fn default() -> Self {
+        let DetectorConfig { enabled, interval, misses } = DetectorConfig::default();
+        Self { enabled, interval, misses }
     }
 }
 
@@ -269,6 +289,13 @@ pub enum InvalidConfig {
          the lease duration {duration:?} does"
     )]
     HandoffTooLong { deadline: Duration, linger: Duration, duration: Duration },
+    #[error("detector: {0}")]
+    Detector(#[from] DetectorConfigError),
+    #[error(
+        "detector.misses {misses} times detector.interval {interval:?} is not shorter than the lease duration \
+         {duration:?}: a dead node's Lease would end first. Set them lower, or detector.enabled to false"
+    )]
+    DetectorTooSlow { misses: u32, interval: Duration, duration: Duration },
     #[error("kubernetes.namespace is empty; it is where purelb is installed, usually purelb-system")]
     NoNamespace,
     #[error("kubernetes.token_file is set and kubernetes.servers is empty: say where the API server is")]
@@ -294,6 +321,11 @@ impl Config {
         let HandoffTimes { deadline, linger } = self.handoff.times(self.lease.duration);
         if deadline + linger >= self.lease.duration {
             return Err(InvalidConfig::HandoffTooLong { deadline, linger, duration: self.lease.duration });
+        }
+        let DetectorConfig { enabled, interval, misses } = self.detector()?;
+        let duration = self.lease.duration;
+        if enabled && interval * misses >= duration {
+            return Err(InvalidConfig::DetectorTooSlow { misses, interval, duration });
         }
         if self.kubernetes.namespace.is_empty() {
             return Err(InvalidConfig::NoNamespace);
@@ -338,6 +370,11 @@ impl Config {
         LeaseTimers { duration, renew_deadline, retry_period }
     }
 
+    pub fn detector(&self) -> Result<DetectorConfig, DetectorConfigError> {
+        let Detector { enabled, interval, misses } = self.detector;
+        DetectorConfig { enabled, interval, misses }.checked()
+    }
+
     pub fn node_name(&self) -> Result<NodeName, InvalidConfig> {
         let name = if self.node.name.is_empty() {
             let host = std::fs::read_to_string(HOSTNAME).map_err(InvalidConfig::Hostname)?;
@@ -365,6 +402,7 @@ impl Config {
         let mut engine = EngineConfig::new(self.node_name()?, instance);
         engine.timers = self.timers().checked()?;
         engine.handoff = self.handoff.times(self.lease.duration);
+        engine.detector = self.detector()?;
         engine.gain_delay = self.network.gain_delay;
         engine.kernel_fence = self.network.kernel_fence;
         engine.announce_rate = self.network.announce_rate;
