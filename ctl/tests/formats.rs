@@ -150,6 +150,26 @@ fn mk_status(health: pb::Severity) -> NodeStatus {
         health: health.into(),
         uptime_seconds: 93_784,
         held: 12,
+        segments: vec![
+            pb::Segment {
+                interface: "eth0".into(),
+                asked: true,
+                interval_seconds: 0.1,
+                watched: vec![pb::WatchedOwner {
+                    node: "node-b".into(),
+                    asked: "192.0.2.7".into(),
+                    state: "answers".into(),
+                    addresses: 6,
+                }],
+                witnesses: 2,
+                ..Default::default()
+            },
+            pb::Segment {
+                interface: "eth1".into(),
+                trouble: "the LBNodeAgent turns the detector off".into(),
+                ..Default::default()
+            },
+        ],
         ..Default::default()
     };
     if health != pb::Severity::Ok {
@@ -157,6 +177,7 @@ fn mk_status(health: pb::Severity) -> NodeStatus {
             Some(pb::Fence { cause: "no renewal within the deadline".into(), ..Default::default() });
         message.draining_since = "2026-01-02T03:04:05Z".into();
         message.unsynced = strings(&["Leases"]);
+        message.segments[0].cut_off = true;
         message.problems = vec![pb::Problem {
             severity: health.into(),
             object: "LBNodeAgent purelb-system/default".into(),

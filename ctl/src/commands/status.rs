@@ -43,6 +43,7 @@ pub struct NodeStatus {
     pub held: u32,
     pub advertised_subnets: Vec<String>,
     pub vips_by_reason: std::collections::BTreeMap<String, u32>,
+    pub segments: Vec<SegmentStatus>,
     pub problems: Vec<NodeProblem>,
     #[serde(skip)]
     exit: u8,
@@ -56,6 +57,75 @@ pub struct FenceStatus {
     pub healthy: bool,
     pub seconds_left: f64,
     pub cause: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SegmentStatus {
+    pub interface: String,
+    pub asked: bool,
+    pub trouble: String,
+    pub cut_off: bool,
+    pub unheard_by: String,
+    pub interval_seconds: f64,
+    pub watched: Vec<WatchedOwner>,
+    pub witnesses: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WatchedOwner {
+    pub node: String,
+    pub asked: String,
+    pub state: String,
+    pub addresses: u32,
+}
+
+impl From<pb::Segment> for SegmentStatus {
+    fn from(s: pb::Segment) -> Self {
+        let owner = |w: pb::WatchedOwner| WatchedOwner {
+            node: w.node,
+            asked: w.asked,
+            state: w.state,
+            addresses: w.addresses,
+        };
+        Self {
+            interface: s.interface,
+            asked: s.asked,
+            trouble: s.trouble,
+            cut_off: s.cut_off,
+            unheard_by: s.unheard_by,
+            interval_seconds: s.interval_seconds,
+            watched: s.watched.into_iter().map(owner).collect(),
+            witnesses: s.witnesses,
+        }
+    }
+}
+
+impl SegmentStatus {
+    /// Which detector is at work there, and what it finds.
+    fn cell(&self) -> TableCell {
+        let Self { interface, .. } = self;
+        if !self.asked {
+            return format!("{interface}: Leases only, {}", self.trouble).into();
+        }
+        if self.cut_off {
+            return TableCell::toned(TextTone::Bad, format!("{interface}: cut off, nobody answers"));
+        }
+        if !self.unheard_by.is_empty() {
+            let words = format!("{interface}: {} does not hear this node", self.unheard_by);
+            return TableCell::toned(TextTone::Bad, words);
+        }
+        let owners: Vec<String> = self.watched.iter().map(|w| format!("{} {}", w.node, w.state)).collect();
+        let others = match self.witnesses {
+            1 => "1 other host answers".to_owned(),
+            n => format!("{n} other hosts answer"),
+        };
+        if owners.is_empty() {
+            return format!("{interface}: nobody to watch, {others}").into();
+        }
+        let pace = format!("asked every {:.0}ms", self.interval_seconds * 1000.0);
+        format!("{interface}: {}; {others}; {pace}", owners.join(", ")).into()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -101,6 +171,7 @@ impl From<pb::GetStatusResponse> for NodeStatus {
             advertised_subnets: s.advertised_subnets,
             vips_by_reason: reasons.iter().map(|(c, n)| (reason_name(*c), *n)).collect(),
             reasons,
+            segments: s.segments.into_iter().map(SegmentStatus::from).collect(),
             problems: s
                 .problems
                 .into_iter()
@@ -218,6 +289,10 @@ pub fn render_screen(s: &NodeStatus, paint: TextPainter) -> String {
     let subnets =
         if s.advertised_subnets.is_empty() { "none".into() } else { s.advertised_subnets.join(", ") };
     lines.push(vec!["  Subnets".into(), subnets.into()]);
+    for (at, segment) in s.segments.iter().enumerate() {
+        let title = if at == 0 { "  Segments" } else { "" };
+        lines.push(vec![title.into(), segment.cell()]);
+    }
     let total: u32 = s.reasons.iter().map(|(_, n)| n).sum();
     lines.push(vec!["  Addresses".into(), format!("{total}, {} on this node", s.held).into()]);
     out.push_str(&table::align_columns(&lines, &table::column_widths(&lines), paint));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use purelb_core::election::{CandidateTier, RankedCandidate};
 use purelb_core::facts::PoolType;
 use purelb_core::rank::Rank;
-use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView};
+use purelb_core::snapshot::{FenceView, MemberView, Snapshot, VipView, WatchState};
 use purelb_core::{Mono, Reason, Vip};
 use purelb_proto::control::v1 as pb;
 
@@ -153,6 +153,43 @@ pub fn subnets(snapshot: &Snapshot) -> Vec<pb::Subnet> {
         subnet.advertised = snapshot.advertised.contains(net);
     }
     all.into_values().collect()
+}
+
+pub fn segments(snapshot: &Snapshot) -> Vec<pb::Segment> {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let segment = |(name, view): (&purelb_core::IfName, &purelb_core::snapshot::SegmentView)| pb::Segment {
+        interface: name.to_string(),
+        asked: view.trouble.is_none(),
+        trouble: view.trouble.as_ref().map(ToString::to_string).unwrap_or_default(),
+        cut_off: view.cut_off,
+        unheard_by: view.unheard_by.as_ref().map(ToString::to_string).unwrap_or_default(),
+        interval_seconds: view.interval.as_secs_f64(),
+        watched: view
+            .watched
+            .iter()
+            .map(|watch| pb::WatchedOwner {
+                node: watch.owner.to_string(),
+                asked: watch.asked.map(|vip| vip.to_string()).unwrap_or_default(),
+                state: watch_text(watch.state),
+                addresses: count(watch.addresses),
+            })
+            .collect(),
+        witnesses: count(view.witnesses),
+    };
+    snapshot.segments.iter().map(segment).collect()
+}
+
+pub fn watch_text(state: WatchState) -> String {
+    match state {
+        WatchState::Unknown => "has not answered yet".to_owned(),
+        WatchState::Answering => "answers".to_owned(),
+        WatchState::Missing(1) => "left a question unanswered".to_owned(),
+        WatchState::Missing(n) => format!("left {n} questions unanswered"),
+        WatchState::Silent { witnessed: true } => "is silent, and others answer".to_owned(),
+        WatchState::Silent { witnessed: false } => {
+            "is silent, and so is everybody else: its Lease decides".to_owned()
+        }
+    }
 }
 
 pub fn pools(snapshot: &Snapshot) -> Vec<pb::Pool> {

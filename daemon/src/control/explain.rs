@@ -5,7 +5,7 @@ use purelb_core::election::RankedCandidate;
 use purelb_core::facts::PoolType;
 use purelb_core::rank::Rank;
 use purelb_core::reason::PendingCause;
-use purelb_core::snapshot::{ConfigStatus, FenceView, MemberView, Snapshot, VipView};
+use purelb_core::snapshot::{ConfigStatus, FenceView, MemberView, Snapshot, VipView, WatchState};
 use purelb_core::{Reason, Vip};
 use purelb_proto::control::v1 as pb;
 
@@ -40,6 +40,7 @@ pub fn explain_address(snapshot: &Snapshot, vip: Vip, order: &[RankedCandidate])
     if local {
         candidates(&mut story, snapshot, vip, order);
         winner(&mut story, snapshot, order);
+        segment(&mut story, snapshot, view);
     }
     let announced = view.is_some_and(|v| here(&mut story, snapshot, v, local));
     let election = local.then(|| convert::election(vip, order));
@@ -163,6 +164,21 @@ fn winner(story: &mut ExplainedSteps, snapshot: &Snapshot, order: &[RankedCandid
     };
     let me = if first.node == snapshot.node { " (this node)" } else { "" };
     story.step("Winner", S::StepOk, format!("{}{me}, {of}", first.node));
+}
+
+/// What the segment says of the one that should have the address, where this node asks it.
+fn segment(story: &mut ExplainedSteps, snapshot: &Snapshot, view: Option<&VipView>) {
+    let winner = view.and_then(|view| view.winner.as_ref()).filter(|winner| **winner != snapshot.node);
+    let Some(winner) = winner else { return };
+    for (interface, segment) in &*snapshot.segments {
+        let Some(watch) = segment.watched.iter().find(|watch| watch.owner == *winner) else { continue };
+        let state = match watch.state {
+            WatchState::Answering => S::StepOk,
+            _ => S::StepNote,
+        };
+        let said = convert::watch_text(watch.state);
+        story.step("Segment", state, format!("asked on {interface}, {winner} {said}"));
+    }
 }
 
 /// This node's own part; whether somebody announces the address.

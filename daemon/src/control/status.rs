@@ -41,6 +41,7 @@ pub fn status_response(
         uptime_seconds: uptime,
         held: count(snapshot.vips.iter().filter(|v| v.on_interface.is_some()).count()),
         counters: counters(&snapshot.counters),
+        segments: convert::segments(snapshot),
     }
 }
 

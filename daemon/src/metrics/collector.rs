@@ -41,7 +41,7 @@ impl Collector for MetricsCollector {
         times(&mut out, &snapshot)?;
         vips::encode(&mut out, &snapshot)?;
         node(&mut out, &snapshot)?;
-        segments(&mut out, &self.sources.segments)?;
+        segments(&mut out, &snapshot, &self.sources.segments)?;
         adapters(&mut out, &snapshot, &self.sources)
     }
 }
@@ -179,7 +179,34 @@ fn node(out: &mut MetricsEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     out.gauges("lbnodeagent_selector_state", "Where this node stands with its LBNodeAgent", series)
 }
 
-fn segments(out: &mut MetricsEncoder<'_>, stats: &SegmentStats) -> fmt::Result {
+fn segments(out: &mut MetricsEncoder<'_>, snapshot: &Snapshot, stats: &SegmentStats) -> fmt::Result {
+    let asked = snapshot
+        .segments
+        .iter()
+        .map(|(name, segment)| ([("interface", name.to_string())], usize::from(segment.trouble.is_none())));
+    out.gauges(
+        "segment_asked",
+        "1 if the segment is asked who is there, 0 if the Leases alone decide",
+        asked,
+    )?;
+    let counters = &snapshot.counters;
+    out.counter(
+        "early_takeovers",
+        "Addresses of a silent owner taken before its Lease had run out",
+        counters.early_takeovers,
+    )?;
+    out.counter(
+        "early_withdrawals",
+        "Those of them given back since the owner answered after all",
+        counters.early_withdrawals,
+    )?;
+    out.counter("claims_defended", "Claims of other nodes answered by an announcement", counters.defences)?;
+    out.counter("claims_yielded", "Claims of other nodes that this one gave way to", counters.yields)?;
+    out.counter(
+        "witness_missing",
+        "Times an owner was silent, and nobody else answered: its Lease decides",
+        counters.witness_missing,
+    )?;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let questions = [("echo", read(&stats.echo_questions)), ("resolve", read(&stats.resolve_questions))];
     out.counters("segment_questions", "Questions sent to a segment: who has an address?", "kind", questions)?;
