@@ -101,31 +101,198 @@ pub enum FenceCause {
 }
 
 impl Reason {
+    /// Without its particulars.
+    pub fn kind(&self) -> ReasonKind {
+        match self {
+            Self::Announcing { .. } => ReasonKind::Announcing,
+            Self::Pending { .. } => ReasonKind::Pending,
+            Self::NotWinner { .. } => ReasonKind::NotWinner,
+            Self::NoEligibleNode => ReasonKind::NoEligibleNode,
+            Self::NoEndpoints => ReasonKind::NoEndpoints,
+            Self::NoLocalSubnet => ReasonKind::NoLocalSubnet,
+            Self::Draining { .. } => ReasonKind::Draining,
+            Self::Excluded { .. } => ReasonKind::Excluded,
+            Self::Fenced { .. } => ReasonKind::Fenced,
+            Self::HandingOver { .. } => ReasonKind::HandingOver,
+            Self::ApplyFailed { .. } => ReasonKind::ApplyFailed,
+            Self::Duplicate { .. } => ReasonKind::Duplicate,
+            Self::ForeignAddress { .. } => ReasonKind::ForeignAddress,
+            Self::Declined { .. } => ReasonKind::Declined,
+            Self::AllDeclined => ReasonKind::AllDeclined,
+            Self::NotInPool => ReasonKind::NotInPool,
+            Self::HidesOwnNetwork { .. } => ReasonKind::HidesOwnNetwork,
+            Self::NotSelected => ReasonKind::NotSelected,
+            Self::ConfigRejected { .. } => ReasonKind::ConfigRejected,
+            Self::OutOfService => ReasonKind::OutOfService,
+            Self::Stopping => ReasonKind::Stopping,
+            Self::NoService => ReasonKind::NoService,
+        }
+    }
+
     /// The reason's name: a metric label, a log field, an API enum.
     pub fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+
+    /// The address stays although it should go: nobody else can take it.
+    pub fn held(&self) -> bool {
+        matches!(self, Self::Draining { held: true } | Self::Excluded { held: true })
+    }
+
+    pub fn profile(&self) -> ReasonProfile {
+        self.kind().profile(self.held())
+    }
+}
+
+macro_rules! reason_kinds {
+    ($($kind:ident)*) => {
+        /// Which reason, whatever its particulars.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ReasonKind {
+            $($kind,)*
+        }
+
+        impl ReasonKind {
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => stringify!($kind),)*
+                }
+            }
+        }
+    };
+}
+
+reason_kinds! {
+    Announcing Pending NotWinner NoEligibleNode NoEndpoints NoLocalSubnet Draining Excluded
+    Fenced HandingOver ApplyFailed Duplicate ForeignAddress Declined AllDeclined
+    NotInPool HidesOwnNetwork NotSelected ConfigRejected OutOfService Stopping NoService
+}
+
+/// How a reason looks to an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasonTone {
+    /// The address is served from here.
+    Good,
+    /// As it should be, and no more to say.
+    Neutral,
+    /// It passes, or is meant.
+    Warning,
+    Bad,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemSeverity {
+    Warning,
+    Critical,
+}
+
+/// An address with this reason is a problem of its own, and this is what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonProblem {
+    pub severity: ProblemSeverity,
+    pub advice: &'static str,
+}
+
+/// What else goes with a reason wherever it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonProfile {
+    pub tone: ReasonTone,
+    /// `None`: nothing is wrong, or it is the node's trouble and is told as that.
+    pub problem: Option<ReasonProblem>,
+    /// Logged as a warning.
+    pub warns: bool,
+    /// A remote address with this reason should be here, and is counted as such.
+    pub counts: bool,
+}
+
+impl ReasonProfile {
+    const fn of(tone: ReasonTone) -> Self {
+        Self { tone, problem: None, warns: false, counts: false }
+    }
+
+    const fn problem(self, severity: ProblemSeverity, advice: &'static str) -> Self {
+        Self { problem: Some(ReasonProblem { severity, advice }), ..self }
+    }
+
+    const fn warns(self) -> Self {
+        Self { warns: true, ..self }
+    }
+
+    const fn counts(self) -> Self {
+        Self { counts: true, ..self }
+    }
+}
+
+impl ReasonKind {
+    /// The table of all reasons. `held`: see [`Reason::held`].
+    pub const fn profile(self, held: bool) -> ReasonProfile {
+        use ProblemSeverity::{Critical, Warning};
+        let good = ReasonProfile::of(ReasonTone::Good);
+        let neutral = ReasonProfile::of(ReasonTone::Neutral);
+        let warning = ReasonProfile::of(ReasonTone::Warning);
+        let bad = ReasonProfile::of(ReasonTone::Bad);
         match self {
-            Self::Announcing { .. } => "Announcing",
-            Self::Pending { .. } => "Pending",
-            Self::NotWinner { .. } => "NotWinner",
-            Self::NoEligibleNode => "NoEligibleNode",
-            Self::NoEndpoints => "NoEndpoints",
-            Self::NoLocalSubnet => "NoLocalSubnet",
-            Self::Draining { .. } => "Draining",
-            Self::Excluded { .. } => "Excluded",
-            Self::Fenced { .. } => "Fenced",
-            Self::HandingOver { .. } => "HandingOver",
-            Self::ApplyFailed { .. } => "ApplyFailed",
-            Self::Duplicate { .. } => "Duplicate",
-            Self::ForeignAddress { .. } => "ForeignAddress",
-            Self::Declined { .. } => "Declined",
-            Self::AllDeclined => "AllDeclined",
-            Self::NotInPool => "NotInPool",
-            Self::HidesOwnNetwork { .. } => "HidesOwnNetwork",
-            Self::NotSelected => "NotSelected",
-            Self::ConfigRejected { .. } => "ConfigRejected",
-            Self::OutOfService => "OutOfService",
-            Self::Stopping => "Stopping",
-            Self::NoService => "NoService",
+            Self::Announcing => good.counts(),
+            Self::Pending => warning.counts(),
+            Self::NotWinner => neutral,
+            Self::NoEligibleNode => bad.warns().problem(
+                Critical,
+                "give a node an address in the pool's subnet, let its LBNodeAgent name the interface, or make the pool remote",
+            ),
+            Self::NoEndpoints => warning.warns().problem(
+                Warning,
+                "run a ready pod of the Service on a candidate, or set externalTrafficPolicy: Cluster",
+            ),
+            Self::NoLocalSubnet => {
+                bad.problem(Critical, "check the interface: link, carrier, address (`ip -br addr`)")
+            }
+            Self::Draining if held => {
+                warning.problem(Warning, "no other node can take it; `purelbctl drain --force` withdraws it")
+            }
+            Self::Draining => warning,
+            Self::Excluded if held => warning.problem(
+                Warning,
+                "no other node can take it; give another node the subnet, or remove the label",
+            ),
+            Self::Excluded => {
+                warning.problem(Critical, "every node that could have it is kept off by its label, or drained")
+            }
+            Self::Fenced => bad.warns(),
+            Self::HandingOver => warning,
+            Self::ApplyFailed => {
+                bad.warns().counts().problem(Critical, "see the daemon's log; it tries again by itself")
+            }
+            Self::Duplicate => bad.warns().counts().problem(
+                Critical,
+                "find the other host (`arping`, `ndisc6`) or take the address out of the pool",
+            ),
+            Self::ForeignAddress => bad.warns().counts().problem(
+                Critical,
+                "remove the address from the interface, or take it out of the pool",
+            ),
+            Self::Declined => warning.warns().problem(
+                Warning,
+                "another node has it; mend the cause, then `purelbctl resync` tries at once",
+            ),
+            Self::AllDeclined => bad.warns().problem(
+                Critical,
+                "ask the nodes that have its subnet: `purelbctl explain` there says why each declined",
+            ),
+            Self::NotInPool => bad.warns().problem(
+                Critical,
+                "put its range back into a ServiceGroup, or have the Service get another address",
+            ),
+            Self::HidesOwnNetwork => bad.warns().counts().problem(
+                Critical,
+                "give the pool a subnet of its own, or set its aggregation to /32 or /128",
+            ),
+            Self::NotSelected => bad,
+            Self::ConfigRejected => bad.warns(),
+            Self::OutOfService => bad,
+            Self::Stopping => warning,
+            Self::NoService => warning,
         }
     }
 }

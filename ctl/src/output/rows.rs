@@ -9,6 +9,7 @@ mod setting;
 mod subnet;
 mod vip;
 
+use purelb_core::reason::{ReasonKind, ReasonTone};
 use purelb_proto::control::v1 as pb;
 
 use crate::output::text_painter::TextTone;
@@ -41,20 +42,15 @@ pub fn reason_name(code: pb::ReasonCode) -> String {
     words.map(|w| w[..1].to_owned() + &w[1..].to_lowercase()).collect()
 }
 
+/// A reason that only a newer daemon knows is worth a look.
 pub fn reason_tone(code: pb::ReasonCode) -> Option<TextTone> {
-    use pb::ReasonCode as C;
-    match code {
-        C::Announcing => Some(TextTone::Good),
-        C::NotWinner => None,
-        C::Pending
-        | C::HandingOver
-        | C::Draining
-        | C::Excluded
-        | C::Stopping
-        | C::NoEndpoints
-        | C::Declined
-        | C::NoService => Some(TextTone::Warn),
-        _ => Some(TextTone::Bad),
+    let name = reason_name(code);
+    let kind = ReasonKind::ALL.iter().find(|kind| kind.name() == name);
+    match kind.map_or(ReasonTone::Bad, |kind| kind.profile(false).tone) {
+        ReasonTone::Good => Some(TextTone::Good),
+        ReasonTone::Neutral => None,
+        ReasonTone::Warning => Some(TextTone::Warn),
+        ReasonTone::Bad => Some(TextTone::Bad),
     }
 }
 
@@ -65,3 +61,6 @@ fn pool_type_name(value: pb::PoolType) -> &'static str {
         pb::PoolType::Unspecified => "unknown",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,7 +93,7 @@ pub fn reason(reason: &Reason, now: Mono) -> pb::Reason {
         code: reason_code(reason).into(),
         text: reason_text(reason),
         retry_in_seconds: retry.map_or(0.0, |at| now.until(at).as_secs_f64()),
-        held: matches!(reason, Reason::Draining { held: true } | Reason::Excluded { held: true }),
+        held: reason.held(),
     }
 }
 

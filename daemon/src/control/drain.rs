@@ -18,12 +18,9 @@ pub fn is_held(view: &VipView) -> bool {
 
 /// It stays, because nobody else can take it.
 fn stays(view: &VipView) -> bool {
-    match view.reason {
-        Reason::Draining { held } | Reason::Excluded { held } => held,
-        // A remote address that goes on being announced has no other node to be on.
-        Reason::Announcing { .. } => view.pool == PoolType::Remote,
-        _ => false,
-    }
+    // A remote address that goes on being announced has no other node to be on.
+    let goes_on = matches!(view.reason, Reason::Announcing { .. }) && view.pool == PoolType::Remote;
+    goes_on || view.reason.held()
 }
 
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use purelb_core::{Reason, Vip};
 use purelb_proto::control::v1 as pb;
 
 use super::convert::{self, reason_text};
-use super::problems::severity_and_advice;
 
 struct ExplainedSteps {
     steps: Vec<pb::Step>,
@@ -225,7 +224,7 @@ fn here(story: &mut ExplainedSteps, snapshot: &Snapshot, view: &VipView, local: 
             false
         }
         reason => {
-            let advice = severity_and_advice(reason).map_or("see journalctl -u purelbd", |(_, hint)| hint);
+            let advice = reason.profile().problem.map_or("see journalctl -u purelbd", |p| p.advice);
             story.fail("Announcement", reason_text(reason), advice);
             false
         }

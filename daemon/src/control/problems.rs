@@ -2,8 +2,8 @@
 
 use pb::Severity as S;
 use purelb_api::names::LABEL_EXCLUDE as EXCLUDE_LABEL;
-use purelb_core::Reason;
 use purelb_core::rank::Rank;
+use purelb_core::reason::{ProblemSeverity, ReasonProblem};
 use purelb_core::snapshot::{ConfigStatus, FenceView, Snapshot};
 use purelb_proto::control::v1 as pb;
 
@@ -193,62 +193,21 @@ fn members(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
 fn addresses(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
     let mut unnamed = 0;
     for vip in &snapshot.vips {
-        let Some((severity, hint)) = severity_and_advice(&vip.reason) else { continue };
+        let Some(ReasonProblem { severity, advice }) = vip.reason.profile().problem else { continue };
         if found.len() >= MOST_NAMED_ADDRESSES {
             unnamed += 1;
             continue;
         }
-        found.push(problem(severity, vip.vip.to_string(), "", reason_text(&vip.reason), hint));
+        let severity = match severity {
+            ProblemSeverity::Warning => S::Warning,
+            ProblemSeverity::Critical => S::Critical,
+        };
+        found.push(problem(severity, vip.vip.to_string(), "", reason_text(&vip.reason), advice));
     }
     if unnamed > 0 {
         let message = format!("{unnamed} more addresses have problems");
         found.push(problem(S::Warning, "node", "", message, "`purelbctl get vips` lists them"));
     }
-}
-
-/// How bad a reason is for its address, and what to do; `None` = nothing is wrong.
-pub fn severity_and_advice(reason: &Reason) -> Option<(S, &'static str)> {
-    Some(match reason {
-        Reason::NoEligibleNode => (
-            S::Critical,
-            "give a node an address in the pool's subnet, let its LBNodeAgent name the interface, or make the pool remote",
-        ),
-        Reason::NoEndpoints => (
-            S::Warning,
-            "run a ready pod of the Service on a candidate, or set externalTrafficPolicy: Cluster",
-        ),
-        Reason::NoLocalSubnet => (S::Critical, "check the interface: link, carrier, address (`ip -br addr`)"),
-        Reason::Excluded { held: true } => {
-            (S::Warning, "no other node can take it; give another node the subnet, or remove the label")
-        }
-        Reason::Excluded { held: false } => {
-            (S::Critical, "every node that could have it is kept off by its label, or drained")
-        }
-        Reason::Draining { held: true } => {
-            (S::Warning, "no other node can take it; `purelbctl drain --force` withdraws it")
-        }
-        Reason::ApplyFailed { .. } => (S::Critical, "see the daemon's log; it tries again by itself"),
-        Reason::Duplicate { .. } => {
-            (S::Critical, "find the other host (`arping`, `ndisc6`) or take the address out of the pool")
-        }
-        Reason::ForeignAddress { .. } => {
-            (S::Critical, "remove the address from the interface, or take it out of the pool")
-        }
-        Reason::Declined { .. } => {
-            (S::Warning, "another node has it; mend the cause, then `purelbctl resync` tries at once")
-        }
-        Reason::AllDeclined => (
-            S::Critical,
-            "ask the nodes that have its subnet: `purelbctl explain` there says why each declined",
-        ),
-        Reason::NotInPool => {
-            (S::Critical, "put its range back into a ServiceGroup, or have the Service get another address")
-        }
-        Reason::HidesOwnNetwork { .. } => {
-            (S::Critical, "give the pool a subnet of its own, or set its aggregation to /32 or /128")
-        }
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -32,17 +32,7 @@ fn log_reason(view: &VipView, before: Option<&Reason>) {
             debug!(%vip, service, reason, "{vip}: {words}");
         }
         Reason::Pending { missing: PendingCause::Sources(_) } => {}
-        Reason::ApplyFailed { .. }
-        | Reason::Duplicate { .. }
-        | Reason::ForeignAddress { .. }
-        | Reason::HidesOwnNetwork { .. }
-        | Reason::NotInPool
-        | Reason::Fenced { .. }
-        | Reason::Declined { .. }
-        | Reason::AllDeclined
-        | Reason::NoEligibleNode
-        | Reason::NoEndpoints
-        | Reason::ConfigRejected { .. } => warn!(%vip, service, reason, "{vip}: {words}"),
+        _ if words.profile().warns => warn!(%vip, service, reason, "{vip}: {words}"),
         _ => info!(%vip, service, reason, "{vip}: {words}"),
     }
 }

@@ -59,15 +59,7 @@ fn concerns(snapshot: &Snapshot, view: &VipView, speaks: bool) -> bool {
         // Nobody to send traffic to is the Service's own state, not a fault of ours.
         (PoolType::Local, None, Reason::NoEndpoints) => false,
         (PoolType::Local, None, _) => speaks,
-        (PoolType::Remote, _, reason) => matches!(
-            reason,
-            Reason::Announcing { .. }
-                | Reason::Pending { .. }
-                | Reason::ApplyFailed { .. }
-                | Reason::Duplicate { .. }
-                | Reason::ForeignAddress { .. }
-                | Reason::HidesOwnNetwork { .. }
-        ),
+        (PoolType::Remote, _, reason) => reason.profile().counts,
     }
 }
 

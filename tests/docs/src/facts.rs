@@ -50,8 +50,8 @@ pub fn events() -> Result<BTreeSet<String>> {
 }
 
 /// Reasons of an address.
-pub fn reasons() -> Result<BTreeSet<String>> {
-    Ok(found(r#"Self::\w+(?: \{ \.\. \})? => "([A-Z]\w+)""#, &read("core/src/reason.rs")?))
+pub fn reasons() -> BTreeSet<String> {
+    purelb_core::reason::ReasonKind::ALL.iter().map(|kind| kind.name().to_owned()).collect()
 }
 
 /// Why a Service gets no address, as its condition says it.

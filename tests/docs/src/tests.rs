@@ -77,7 +77,7 @@ fn the_references_are_current() {
 
 #[test]
 fn every_reason_is_explained() {
-    none(facts::headed(&page("docs/troubleshoot.md"), &facts::reasons().unwrap()));
+    none(facts::headed(&page("docs/troubleshoot.md"), &facts::reasons()));
 }
 
 #[test]

@@ -35,10 +35,7 @@ fn names_are_found_in_the_sources() {
         "ProviderGaveHeld",
         "BadAddresses"
     ])));
-    let reasons = reasons().unwrap();
-    assert_eq!(reasons.len(), 22, "{reasons:?}");
-    let one = purelb_core::Reason::NoEndpoints;
-    assert!(reasons.contains(one.name()));
+    assert!(reasons().contains(purelb_core::Reason::NoEndpoints.name()));
 }
 
 #[test]
