@@ -157,6 +157,11 @@ impl Handoff {
         (stance, None)
     }
 
+    /// Decided elsewhere: somebody else has it, and it goes at once.
+    pub fn let_go(&mut self) {
+        self.state = HandoffState::LettingGo;
+    }
+
     /// The node we give the address to.
     pub fn giving_to(&self) -> Option<&NodeName> {
         match &self.state {

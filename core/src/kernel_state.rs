@@ -160,6 +160,12 @@ impl KernelState {
         self.default_routes.iter().filter_map(|route| route.gateway)
     }
 
+    /// Where the default routes of one interface lead.
+    pub fn gateways_on(&self, index: IfIndex) -> impl Iterator<Item = IpAddr> {
+        let here = self.default_routes.iter().filter(move |route| route.index == index);
+        here.filter_map(|route| route.gateway)
+    }
+
     /// Interfaces of the default routes: per family those of the lowest metric.
     pub fn default_interfaces(&self) -> BTreeSet<IfIndex> {
         let mut found = BTreeSet::new();

@@ -31,6 +31,8 @@ pub struct LocalSubnets {
     /// The first look takes everything as it is: nothing was gained, and a daemon
     /// that restarts must not give up what it had for the length of the delay.
     primed: bool,
+    /// Interfaces that count as without a carrier, whatever the kernel says.
+    lost: BTreeSet<IfName>,
 }
 
 impl LocalSubnets {
@@ -41,14 +43,20 @@ impl LocalSubnets {
             routed: BTreeMap::new(),
             served: BTreeMap::new(),
             primed: false,
+            lost: BTreeSet::new(),
         }
+    }
+
+    /// Nobody hears us there: to be taken in with the next [`Self::update`].
+    pub fn set_lost(&mut self, lost: BTreeSet<IfName>) {
+        self.lost = lost;
     }
 
     /// Compares with what the kernel shows now. `None`: no configuration for this
     /// node, so it serves nothing.
     pub fn update(&mut self, now: Mono, kernel: &KernelState, config: Option<&AgentConfig>) {
         let counts_from = if self.primed { now + self.gain_delay } else { now };
-        follow(&mut self.seen, present(kernel), counts_from);
+        follow(&mut self.seen, present(kernel, &self.lost), counts_from);
         let routes = kernel.default_interfaces();
         follow(
             &mut self.routed,
@@ -123,14 +131,14 @@ fn follow<K: Ord>(known: &mut BTreeMap<K, Mono>, present: BTreeSet<K>, counts_fr
     }
 }
 
-fn present(kernel: &KernelState) -> BTreeSet<(IfName, IpNet)> {
+fn present(kernel: &KernelState, lost: &BTreeSet<IfName>) -> BTreeSet<(IfName, IpNet)> {
     kernel
         .others()
         .filter(|a| !a.link_local)
         // Not usable by the kernel's own word; an IPv6 address only, as IPv4 has no such states.
         .filter(|a| Family::of(a.net.addr()) == Family::V4 || !(a.tentative || a.dad_failed || a.deprecated))
         .filter_map(|a| {
-            let link = kernel.link(a.index).filter(|l| l.usable())?;
+            let link = kernel.link(a.index).filter(|l| l.usable() && !lost.contains(&l.name))?;
             Some((link.name.clone(), a.net.trunc()))
         })
         .collect()

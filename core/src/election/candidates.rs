@@ -139,6 +139,30 @@ impl CandidateTable {
         bids
     }
 
+    /// Somebody other than `out` who is better than the node: `None` if the node is no candidate.
+    /// Where the search begins differs from address to address, so that not every address has
+    /// the same node before us.
+    pub(super) fn before(
+        &self,
+        ip: IpAddr,
+        key: &KeyText,
+        rule: &Rule,
+        node: NodeId,
+        out: Option<NodeId>,
+    ) -> Option<Option<NodeId>> {
+        let ids = self.candidates(ip, rule.only.as_deref());
+        let mine = self.bids(&[node], key, rule, None).next().filter(|_| ids.contains(&node))?;
+        let start = match ip {
+            IpAddr::V4(ip) => usize::from(ip.octets()[3]),
+            IpAddr::V6(ip) => usize::from(ip.octets()[15]),
+        };
+        let (head, tail) = ids.split_at(start % ids.len().max(1));
+        let mut all = self.bids(tail, key, rule, None).chain(self.bids(head, key, rule, None));
+        let better = |bid: &Bid| bid.id != node && Some(bid.id) != out && *bid < mine;
+        let first = all.find(better);
+        Some(first.map(|bid| bid.id))
+    }
+
     /// How many may win. Hashes nothing.
     pub(super) fn count(&self, ip: IpAddr, rule: &Rule) -> usize {
         self.candidates(ip, rule.only.as_deref()).len()

@@ -68,6 +68,15 @@ pub struct RankedCandidate {
     pub rank: Rank,
 }
 
+/// Where a node stands in the order of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinePlace {
+    NoCandidate,
+    Next,
+    /// This one comes before it, and maybe others.
+    Behind(NodeName),
+}
+
 /// A tracked VIP's winner is another one than when changes were last taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WinnerChange {
@@ -328,6 +337,20 @@ impl Election {
     /// Could anybody have it, were it not restricted? Hashes nothing.
     pub fn has_candidates(&self, vip: Vip) -> bool {
         self.field.count(vip.ip(), &Rule::default()) > 0
+    }
+
+    /// Where a node would stand were the other out, under the VIP's restriction if it is tracked.
+    /// Looks no further than the first that comes before it.
+    pub fn place_without(&self, vip: Vip, node: &NodeName, out: &NodeName) -> LinePlace {
+        let (Some(id), out) = (self.field.nodes.id(node), self.field.nodes.id(out)) else {
+            return LinePlace::NoCandidate;
+        };
+        let before = self.ask(vip, |ip, key, rule| self.field.before(ip, key, rule, id, out));
+        match before {
+            None => LinePlace::NoCandidate,
+            Some(None) => LinePlace::Next,
+            Some(Some(other)) => LinePlace::Behind(self.field.nodes.name(other).clone()),
+        }
     }
 
     /// How many may win: the length of [`Election::order`].

@@ -66,6 +66,10 @@ impl Engine {
             if node != self.config.node {
                 self.update_orphan(now, &node);
             }
+            if node != self.config.node {
+                let macs = self.members.get(&node).and_then(|m| m.facts().macs.as_ref());
+                self.detector.set_member(&node, macs);
+            }
             let candidacy = self.candidacy(now, &node);
             let expired = self.members.get(&node).is_some_and(|m| !m.live(now));
             let orphaned = self.orphans.get(&node).is_some_and(|until| *until <= now);
@@ -112,6 +116,7 @@ impl Engine {
             self.snapshot_cache.candidates = true;
         }
         if !other.is_empty() {
+            self.line_changed(&other);
             self.candidates_changed(now, &other);
         }
     }

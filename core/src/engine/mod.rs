@@ -44,6 +44,7 @@ use crate::snapshot::{Counters, EngineTimes};
 use crate::time::Mono;
 
 use lease::ClaimBasis;
+use segment::SegmentState;
 use shutdown::OngoingShutdown;
 use snapshot::SnapshotCache;
 use stale_view::ViewDoubt;
@@ -122,6 +123,7 @@ pub struct Engine {
     /// What remote addresses would take from the node if it had an address there.
     prefixes: RemotePrefixes,
     detector: SegmentDetector,
+    segment: SegmentState,
     doubt: ViewDoubt,
     /// The fence fell by time, and nothing was renewed since.
     ran_out: bool,
@@ -202,6 +204,7 @@ impl Engine {
             links_dirty: false,
             prefixes: RemotePrefixes::default(),
             detector: SegmentDetector::new(config.detector),
+            segment: SegmentState::default(),
             doubt: ViewDoubt::default(),
             ran_out: false,
             alone: true,
@@ -314,8 +317,10 @@ impl Engine {
             Input::Applied { id, result } => self.applied(now, id, result),
             Input::Announced { id, result } => self.announced(now, id, result),
             Input::Command(command) => self.command(now, command),
-            Input::Listening { index, result } => self.detector.listening(index, result),
-            Input::Asked { .. } | Input::Heard(_) | Input::LastPicture(_) => {}
+            Input::Listening { index, result } => self.segment_listening(index, result),
+            Input::Asked { id, result } => self.detector.asked(now, id, result),
+            Input::Heard(report) => self.detector.heard(now, &report),
+            Input::LastPicture(_) => {}
             Input::Tick => {}
         }
     }
@@ -385,6 +390,7 @@ impl Engine {
     }
 
     fn update_nodes(&mut self, now: Mono, update: FactsUpdate<NodeFacts, NodeName>) {
+        self.segment.outdated = true;
         let me = self.config.node.clone();
         let own_before = self.nodes.get(&me).cloned();
         match update {
@@ -520,6 +526,7 @@ impl Engine {
             return;
         }
         self.check_lease(now);
+        self.check_segments(now);
         self.check_links(now);
         self.check_members(now);
         // Whether another is well is known now, and our rank has a say in who wins.
@@ -540,6 +547,7 @@ impl Engine {
         self.keep_alive(now);
         self.remove_old_dummies();
         self.send_announcements(now);
+        self.ask_segments(now);
         self.write_lease(now);
         self.advance_shutdown(now);
         // What goes with the next phase of a stop goes at once, and so does its last word.
@@ -566,6 +574,7 @@ impl Engine {
             return;
         }
         if std::mem::take(&mut self.links_dirty) {
+            self.segment.outdated = true;
             self.subnets.update(now, &self.kernel, self.agents.current());
         }
         let served = self.subnets.counted(now);
@@ -607,6 +616,7 @@ impl Engine {
             self.rank.deadline(),
             self.wake.next(),
             self.upkeep.next(),
+            self.segment_deadline(now),
             self.stop.as_ref().and_then(OngoingShutdown::deadline),
         ]
         .into_iter()

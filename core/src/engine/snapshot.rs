@@ -143,7 +143,12 @@ impl Engine {
         let picture = &mut self.snapshot_cache.last;
         picture.version += u64::from(news);
         picture.at = now;
+        let found = self.detector.counters();
         (picture.counters, picture.times) = (self.counters, self.times);
+        picture.counters.questions = found.questions;
+        picture.counters.answers = found.answers;
+        picture.counters.witness_missing = found.witness_missing;
+        picture.counters.overruns = found.overruns;
         picture.clone()
     }
 
@@ -159,6 +164,7 @@ impl Engine {
         let impaired = self.nodes.get(&self.config.node).and_then(|n| n.impaired);
         let advertised = self.offered(now);
         let local = self.subnets.stable(now);
+        let segments = self.detector.views();
         let stale = &mut self.snapshot_cache;
         let candidates = std::mem::take(&mut stale.candidates).then(|| self.election.candidates_by_subnet());
         let groups = std::mem::take(&mut stale.groups).then(|| self.demands.groups().cloned().collect());
@@ -181,6 +187,7 @@ impl Engine {
         }
         news |= renew_shared(&mut picture.advertised, advertised);
         news |= renew_shared(&mut picture.local_subnets, local);
+        news |= renew_shared(&mut picture.segments, segments);
         news |= candidates.is_some_and(|fresh| renew_shared(&mut picture.candidates, fresh));
         news |= groups.is_some_and(|fresh| renew_shared(&mut picture.groups, fresh));
         news |= problems.is_some_and(|fresh| renew_shared(&mut picture.problems, fresh));

@@ -11,6 +11,8 @@ mod nobody;
 mod node_condition;
 mod offered_subnets;
 mod remote;
+mod segment;
+mod segment_claims;
 mod silent_peers;
 mod stale_view;
 mod times;

@@ -11,6 +11,7 @@ use crate::facts::*;
 use crate::ids::*;
 use crate::messages::*;
 use crate::reason::Reason;
+use crate::segment::*;
 use crate::time::Mono;
 
 pub(super) const ETH0: IfIndex = IfIndex(2);
@@ -129,6 +130,17 @@ pub(super) struct World {
     agent: AgentConfig,
     renewals: u64,
     inbox: Vec<Input>,
+    /// Who answers there; `None`: nothing is listened on.
+    pub(super) segment: Option<TestSegment>,
+}
+
+/// Hosts on eth0's segment, by the addresses they answer for.
+#[derive(Clone, Default)]
+pub(super) struct TestSegment {
+    pub(super) hosts: BTreeMap<Vip, HardwareAddr>,
+    /// Frames were lost with every read.
+    pub(super) overrun: bool,
+    pub(super) asked: Vec<SegmentQuestion>,
 }
 
 impl World {
@@ -161,6 +173,7 @@ impl World {
             agent: AgentConfig { auto: AutoInterface::Pattern("eth0".to_owned()), ..AgentConfig::default() },
             renewals: 0,
             inbox: Vec::new(),
+            segment: None,
         }
     }
 
@@ -239,6 +252,11 @@ impl World {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
+            Effect::Listen(interfaces) if self.segment.is_some() => {
+                let heard = |index| Input::Listening { index, result: Ok(()) };
+                self.inbox.extend(interfaces.into_keys().map(heard));
+            }
+            Effect::Ask(question) => self.ask(question),
             Effect::WriteLease(write) => self.write_lease(write),
             Effect::Apply { id, op } => self.apply(id, op),
             Effect::Announce { id, .. } => self.inbox.push(Input::Announced { id, result: Ok(()) }),
@@ -257,7 +275,6 @@ impl World {
             | Effect::ClearSlot { .. }
             | Effect::LeftBehind(_)
             | Effect::Listen(_)
-            | Effect::Ask(_)
             | Effect::Event(_) => {}
         }
     }
@@ -269,6 +286,37 @@ impl World {
                 self.feed(input);
             }
         }
+    }
+
+    fn ask(&mut self, question: SegmentQuestion) {
+        let Some(segment) = &mut self.segment else { return };
+        self.inbox.push(Input::Asked { id: question.id, result: Ok(self.now) });
+        if let Some(mac) = segment.hosts.get(&question.target) {
+            let kind = match question.kind {
+                QuestionKind::Echo => SightingKind::EchoReply,
+                QuestionKind::Resolve => SightingKind::ResolveReply,
+            };
+            let sighting = SegmentSighting {
+                index: question.index,
+                address: question.target,
+                mac: *mac,
+                kind,
+                at: self.now,
+            };
+            self.inbox.push(Input::Heard(SegmentReport {
+                sightings: vec![sighting],
+                listened_until: self.now,
+                overrun: vec![],
+            }));
+        }
+        segment.asked.push(question);
+    }
+
+    /// A frame that nobody asked for.
+    pub(super) fn sees(&mut self, text: &str, mac: HardwareAddr, kind: SightingKind) {
+        let sighting = SegmentSighting { index: ETH0, address: vip(text), mac, kind, at: self.now };
+        let report = SegmentReport { sightings: vec![sighting], listened_until: self.now, overrun: vec![] };
+        self.feed(Input::Heard(report));
     }
 
     fn write_lease(&mut self, write: LeaseWrite) {
@@ -346,6 +394,11 @@ impl World {
         let mut ticks = 0;
         while let Some(next) = self.engine.deadline(self.now).filter(|d| *d <= end) {
             self.now = self.now.max(next);
+            if let Some(segment) = &self.segment {
+                let overrun = if segment.overrun { vec![ETH0] } else { vec![] };
+                let report = SegmentReport { sightings: vec![], listened_until: self.now, overrun };
+                self.feed(Input::Heard(report));
+            }
             self.feed(Input::Tick);
             ticks += 1;
             assert!(ticks < 10_000, "the engine spins: deadline {next} at {}", self.now);

@@ -1,5 +1,7 @@
 //! When an address is announced, and what came of it.
 
+use std::time::Duration;
+
 use crate::announcer::DueAnnouncement;
 use crate::handoff::{OwnerVerdict, VipStance};
 use crate::ids::Vip;
@@ -8,6 +10,10 @@ use crate::time::Mono;
 
 use super::state::AnnouncementState;
 use super::{Engine, InFlight, VipFindings, VipState};
+
+/// Announcements of an address that was taken from a silent owner.
+const EARLY_COUNT: u32 = 3;
+const EARLY_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Engine {
     /// A live peer says that it has the address as well.
@@ -25,16 +31,25 @@ impl Engine {
         let shown = ours.iter().find(|a| !a.tentative && !a.dad_failed);
         let Some(shown) = shown.filter(|_| stance != VipStance::Absent) else {
             state.announcement = AnnouncementState::Silent;
+            (state.sole, state.defended) = (false, None);
             self.announcer.cancel(vip);
             return;
         };
-        let garp = self.agents.current().map(|c| c.garp.clone()).unwrap_or_default();
+        let mut garp = self.agents.current().map(|c| c.garp.clone()).unwrap_or_default();
+        if self.is_early(vip) {
+            // An owner whom we do not hear, and who hears us, learns by the second that we do not
+            // yield (R13).
+            garp.count = garp.count.max(EARLY_COUNT);
+            garp.interval = garp.interval.min(EARLY_INTERVAL);
+        }
         if found.is_remote() || !garp.enabled {
             state.announcement = AnnouncementState::Told;
             self.announcer.cancel(vip);
             return;
         }
         let rival = self.rival(vip);
+        state.sole |= state.announced() && !rival;
+        state.sole &= state.handoff.giving_to().is_none();
         // A repeat now would call back clients that the next owner has just called to
         // itself, a moment before we let go of the address.
         // That we have it is said in the Lease all the same: for its duplicate detection,

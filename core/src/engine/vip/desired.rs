@@ -108,6 +108,11 @@ impl Engine {
                 }
                 None => DesiredVip::forbidden(Reason::NoLocalSubnet),
             },
+            // It fell silent, and nobody else has it (R12).
+            Some(_) if self.is_early(vip) && place.is_some() => {
+                let reason = Reason::Pending { missing: PendingCause::Kernel };
+                DesiredVip::of(OwnerVerdict::Mine, reason, place)
+            }
             Some(winner) => {
                 let reason = if configured {
                     Reason::NotWinner { winner: winner.clone() }
@@ -149,7 +154,8 @@ impl Engine {
     /// configuration says by now.
     pub(super) fn still_serves(&self, vip: Vip) -> bool {
         let ours = self.kernel.of_vip(vip).filter(|a| a.ours && !a.tentative && !a.dad_failed);
-        ours.filter(|a| self.kernel.link(a.index).is_some_and(LinkFacts::usable))
+        let works = |link: &LinkFacts| link.usable() && !self.is_cut_off(link);
+        ours.filter(|a| self.kernel.link(a.index).is_some_and(works))
             .any(|held| self.kernel.others_on(held.index).any(|a| a.net.contains(&vip.ip())))
     }
 

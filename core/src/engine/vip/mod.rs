@@ -129,6 +129,7 @@ impl Engine {
         }
         let held = ours.iter().any(|a| !a.dad_failed);
         let mut state = self.vips.remove(&vip).unwrap_or_default();
+        self.consider_early(now, vip, &mut state.handoff);
         let desired = match &demand {
             None => DesiredVip::forbidden(Reason::NoService),
             Some(demand) if demand.group.is_none() => DesiredVip::not_in_pool(),
@@ -174,6 +175,7 @@ impl Engine {
         } else {
             (state.nobody_since, state.nobody_told) = (None, None);
         }
+        self.hold_on_segment(vip, &state);
         self.say_announced(vip, state.announced() && found.demand.is_some() && !remote);
         self.snapshot_cache.vips.insert(vip);
         self.clear_slots(now, vip, &mut state, held);
@@ -221,6 +223,7 @@ impl Engine {
         self.awaiting.set(vip, None);
         self.prefixes.set(vip, None);
         self.announcer.cancel(vip);
+        self.forget_on_segment(vip);
     }
 
     /// Keeps the lists of addresses that wait for something.

@@ -82,6 +82,7 @@ impl VipFindings {
                 Some(to) => Reason::HandingOver { to: to.clone() },
                 None => desired(),
             },
+            VipPresence::Missing if state.asking => pending(PendingCause::DuplicateDetection),
             VipPresence::Missing => pending(PendingCause::Kernel),
             VipPresence::Detecting => pending(PendingCause::DuplicateDetection),
             VipPresence::Shown => pending(PendingCause::Announcement),

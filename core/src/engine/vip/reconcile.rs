@@ -1,8 +1,9 @@
 //! From what the kernel shows to what it should: the changes, removals first.
 
+use crate::detector::DuplicateCheck;
 use crate::facts::AddrFacts;
 use crate::handoff::VipStance;
-use crate::ids::Vip;
+use crate::ids::{Family, Vip};
 use crate::messages::{Effect, KernelChange};
 use crate::time::Mono;
 
@@ -92,6 +93,7 @@ impl Engine {
         };
         if let Some(there) = found.at(place) {
             state.had = true;
+            self.detector.forget_duplicate(vip);
             state.failure = None;
             if remote {
                 self.keep_remote(now, there);
@@ -101,7 +103,25 @@ impl Engine {
         if state.changing.is_some() || state.duplicate_until.is_some_and(|at| now < at) {
             return;
         }
-        let no_dad = found.skips_dad() || rival || remote;
+        let mut no_dad = found.skips_dad() || rival || remote || self.is_early(vip);
+        state.asking = false;
+        if !no_dad && vip.family() == Family::V6 {
+            // Asked by ourselves it takes a tenth of a second, and the kernel takes one or two.
+            match self.detector.check_duplicate(now, vip, place.index) {
+                DuplicateCheck::Nobody => no_dad = true,
+                DuplicateCheck::Impossible => {}
+                DuplicateCheck::Asking => {
+                    state.asking = true;
+                    return;
+                }
+                DuplicateCheck::Somebody => {
+                    self.detector.forget_duplicate(vip);
+                    state.declining.duplicate_found();
+                    state.duplicate_until = Some(now + DUPLICATE_RETRY);
+                    return;
+                }
+            }
+        }
         let Some(spec) = self.spec(now, vip, place.index, place.net, no_dad, remote) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use crate::announcer::Announcer;
 use crate::handoff::Handoff;
-use crate::ids::Vip;
+use crate::ids::{NodeName, Vip};
 use crate::messages::{KernelChange, KernelRefusal};
 use crate::reason::Reason;
 use crate::time::Mono;
@@ -84,6 +84,13 @@ pub(in crate::engine) struct VipState {
     pub(super) nobody_since: Option<Mono>,
     pub(super) nobody_told: Option<&'static str>,
     pub(super) reason: Option<Reason>,
+    /// We have announced it, and nobody else said that it has it: who says so later was not the
+    /// one that gave it to us.
+    pub(super) sole: bool,
+    /// When a claim of somebody else was last answered by an announcement.
+    pub(super) defended: Option<Mono>,
+    /// The segment is asked whether it is somebody's.
+    pub(super) asking: bool,
     pub(super) arrival: VipArrival,
     pub(super) declining: DeclineState,
 }
@@ -131,6 +138,31 @@ impl VipState {
 
     pub(in crate::engine) fn announced(&self) -> bool {
         matches!(self.announcement, AnnouncementState::Repeating | AnnouncementState::Told)
+    }
+
+    /// Here, announced, and local: a claim of somebody else is one to what we have.
+    pub(in crate::engine) fn is_claimed_here(&self) -> bool {
+        self.announced() && !self.remote
+    }
+
+    pub(in crate::engine) fn giving_to(&self) -> Option<&NodeName> {
+        self.handoff.giving_to()
+    }
+
+    pub(in crate::engine) fn was_sole(&self) -> bool {
+        self.sole
+    }
+
+    pub(in crate::engine) fn defended(&self) -> Option<Mono> {
+        self.defended
+    }
+
+    pub(in crate::engine) fn defend(&mut self, now: Mono) {
+        self.defended = Some(now);
+    }
+
+    pub(in crate::engine) fn let_go(&mut self) {
+        self.handoff.let_go();
     }
 
     pub(in crate::engine) fn is_remote(&self) -> bool {
