@@ -5,32 +5,24 @@
 //! without fault is written down, and what is written down is used for one purpose only:
 //! when an object is wrong, and the same object (by its UID) was right before.
 //!
-//! ```text
-//!   purelb-last-good 1 SHA-256-of-the-rest
-//!   {"agents":{…},"groups":{…}}
-//! ```
-//! A file that is not as it should be is set aside and said; it never keeps a daemon from
-//! starting.
+//! A file that is not as it should be is set aside and said (`host/checked_file.rs`).
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt::Write, fs};
 
 use purelb_core::ObjectKey;
 use purelb_core::facts::{AgentFacts, GroupFacts};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+use crate::host::checked_file::CheckedFile;
+
 /// In the state directory.
 const LAST_GOOD_FILE: &str = "last-good";
-/// Where a damaged one goes: one is enough to look at.
-const DAMAGED_FILE: &str = "last-good.damaged";
-/// Of the format; another one is not ours to read.
-const FORMAT_HEADER: &str = "purelb-last-good 1 ";
+const FILE_FORMAT: &str = "purelb-last-good 1";
 /// Thousands of groups with all the ranges there may be.
 const LARGEST_FILE: u64 = 64 << 20;
 
@@ -52,7 +44,7 @@ struct KeptConfig {
 #[derive(Clone, Debug)]
 pub struct LastGoodConfig {
     /// `None`: kept in memory only.
-    path: Option<PathBuf>,
+    file: Option<CheckedFile>,
     content: Arc<Mutex<KeptConfig>>,
     changed: Arc<Notify>,
 }
@@ -60,28 +52,15 @@ pub struct LastGoodConfig {
 impl LastGoodConfig {
     /// Forgets with the process.
     pub fn in_memory() -> Self {
-        Self { path: None, content: Arc::default(), changed: Arc::default() }
+        Self { file: None, content: Arc::default(), changed: Arc::default() }
     }
 
     /// Reads what an earlier process left. Blocks for a moment.
     pub fn in_directory(state: &Path) -> Self {
         let path = state.join(LAST_GOOD_FILE);
-        let content = match read(&path) {
-            Ok(content) => content,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => KeptConfig::default(),
-            Err(error) => {
-                let aside = state.join(DAMAGED_FILE);
-                warn!(
-                    file = %path.display(), %error,
-                    "the last good configuration cannot be used; it is set aside as {DAMAGED_FILE}"
-                );
-                if let Err(error) = fs::rename(&path, &aside) {
-                    warn!(file = %path.display(), %error, "not set aside; it is written anew when there is something to write");
-                }
-                KeptConfig::default()
-            }
-        };
-        Self { path: Some(path), content: Arc::new(Mutex::new(content)), changed: Arc::default() }
+        let file = CheckedFile::new(path, FILE_FORMAT, LARGEST_FILE, "the last good configuration");
+        let content = file.read(|_: &KeptConfig| None).unwrap_or_default();
+        Self { file: Some(file), content: Arc::new(Mutex::new(content)), changed: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptConfig> {
@@ -135,15 +114,14 @@ impl LastGoodConfig {
 
     /// Writes changes down, for as long as it is polled.
     pub(crate) async fn write_changes(self) {
-        let Some(path) = self.path.clone() else { return };
+        let Some(file) = self.file.clone() else { return };
         let mut failed = false;
         loop {
             self.changed.notified().await;
-            let text = encode(&self.lock());
-            let to = path.clone();
+            let text = file.encode(&*self.lock());
+            let to = file.clone();
             // A disk may take its time, and the engine shares this thread.
-            let written =
-                tokio::task::spawn_blocking(move || crate::host::state_file::replace(&to, &text)).await;
+            let written = tokio::task::spawn_blocking(move || to.write(&text?)).await;
             match written.unwrap_or_else(|gone| Err(io::Error::other(gone))) {
                 Ok(()) if std::mem::take(&mut failed) => {
                     info!("the last good configuration is written again")
@@ -151,7 +129,7 @@ impl LastGoodConfig {
                 Ok(()) => {}
                 Err(error) if !std::mem::replace(&mut failed, true) => {
                     warn!(
-                        file = %path.display(), %error,
+                        file = %file.path().display(), %error,
                         "the last good configuration is not written: a bad object would take effect with a restart"
                     );
                 }
@@ -159,35 +137,6 @@ impl LastGoodConfig {
             }
         }
     }
-}
-
-fn digest(body: &[u8]) -> String {
-    Sha256::digest(body).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn encode(content: &KeptConfig) -> Vec<u8> {
-    let body = serde_json::to_vec(content).unwrap_or_default();
-    let mut text = format!("{FORMAT_HEADER}{}\n", digest(&body)).into_bytes();
-    text.extend(body);
-    text
-}
-
-fn read(path: &Path) -> io::Result<KeptConfig> {
-    let mut text = Vec::new();
-    fs::File::open(path)?.take(LARGEST_FILE).read_to_end(&mut text)?;
-    let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let end = text.iter().position(|b| *b == b'\n').ok_or_else(|| wrong("it has no first line"))?;
-    let (header, body) = (&text[..end], &text[end + 1..]);
-    let said = header
-        .strip_prefix(FORMAT_HEADER.as_bytes())
-        .ok_or_else(|| wrong("of another format, or version"))?;
-    if said != digest(body).as_bytes() {
-        return Err(wrong("its checksum is wrong: it was damaged, or edited"));
-    }
-    serde_json::from_slice(body).map_err(|error| wrong(&error.to_string()))
 }
 
 #[cfg(test)]
