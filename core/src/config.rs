@@ -38,6 +38,7 @@ pub struct EngineConfig {
     pub node: NodeName,
     pub instance: InstanceId,
     pub timers: LeaseTimers,
+    /// Of addresses whose ServiceGroup does not say it.
     pub fence: FencePolicy,
     pub handoff: HandoffTimes,
     /// How long a regained address, subnet or carrier must be stable (R8).
@@ -72,13 +73,15 @@ impl EngineConfig {
     }
 }
 
-/// What a holder does when it cannot renew. A value, not an assumption: another
-/// policy may keep VIPs through an API outage while nobody else claims them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a holder does with an address when it cannot renew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FencePolicy {
-    /// Withdraw everything at the renew deadline.
+    /// Withdraw it at the renew deadline.
     #[default]
     Strict,
+    /// Keep it while nobody else claims it on its segment (R14).
+    Ride,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +172,18 @@ impl LeaseTimers {
     /// One renewal every third of the duration.
     pub fn renew_every(self) -> Duration {
         self.duration / 3
+    }
+
+    /// How much life a rider gives an address at a time: what a healthy one has left when its
+    /// next renewal is due, so that a daemon that dies can be restarted in time, and until the
+    /// next is given.
+    pub fn ride_step(self) -> Duration {
+        let left = self.renew_deadline.saturating_sub(self.renew_every());
+        (left + self.ride_every()).min(self.renew_deadline)
+    }
+
+    pub fn ride_every(self) -> Duration {
+        self.retry_period.min(self.renew_deadline / 3)
     }
 
     /// After a failure: well within the retry period, so that a node is back in

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use crate::config::FencePolicy;
 use crate::ids::{Family, IfIndex, IfName, InstanceId, NodeName, ObjectKey, Vip};
 pub use crate::rank::Rank;
 use crate::segment::HardwareAddr;
@@ -132,6 +133,8 @@ pub struct GroupFacts {
     /// Prefix length of what such a book gives; `None` = that of one address.
     pub aggregation: Option<u8>,
     pub skip_ipv6_dad: bool,
+    /// `None`: as each daemon is configured.
+    pub fence_policy: Option<FencePolicy>,
     /// Outside its ranges, and still held by Services: what the allocator says of it.
     pub retained: BTreeSet<Vip>,
 }
@@ -147,6 +150,7 @@ impl GroupFacts {
             provided: false,
             aggregation: None,
             skip_ipv6_dad: false,
+            fence_policy: None,
             retained: BTreeSet::new(),
         }
     }

@@ -13,14 +13,13 @@
 
 use std::time::Duration;
 
-use crate::config::{FencePolicy, LeaseTimers};
+use crate::config::LeaseTimers;
 use crate::reason::FenceCause;
 use crate::time::Mono;
 
 #[derive(Clone, Debug)]
 pub struct Fence {
     timers: LeaseTimers,
-    policy: FencePolicy,
     /// When the last renewal that succeeded was sent.
     renewed: Option<Mono>,
     /// Certain loss, and when we learnt of it: no deadline to wait for.
@@ -29,8 +28,8 @@ pub struct Fence {
 }
 
 impl Fence {
-    pub fn new(timers: LeaseTimers, policy: FencePolicy) -> Self {
-        Self { timers, policy, renewed: None, lost: None, last_error: None }
+    pub fn new(timers: LeaseTimers) -> Self {
+        Self { timers, renewed: None, lost: None, last_error: None }
     }
 
     /// A renewal sent at `sent` succeeded. Answers may arrive out of order: the
@@ -54,11 +53,10 @@ impl Fence {
         self.lost = Some((now, cause));
     }
 
-    /// The moment at which everything must be off this node, unless renewed.
+    /// The moment at which everything must be off this node, unless renewed, or its policy is
+    /// to ride (see `engine/ride.rs`).
     pub fn deadline(&self) -> Option<Mono> {
-        match self.policy {
-            FencePolicy::Strict => self.renewed.map(|sent| sent + self.timers.renew_deadline),
-        }
+        self.renewed.map(|sent| sent + self.timers.renew_deadline)
     }
 
     /// The latest moment until which an address may live in the kernel. The same

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use crate::election::Restriction;
-use crate::facts::{AnnouncingSlot, EndpointFacts, GroupFacts, PoolType, RangeFacts, ServiceFacts};
+use crate::facts::{
+    AnnouncingSlot, EndpointFacts, FencePolicy, GroupFacts, PoolType, RangeFacts, ServiceFacts,
+};
 use crate::ids::{NodeName, ObjectKey, Vip};
 use crate::messages::FactsUpdate;
 
@@ -23,6 +25,8 @@ pub struct Demand {
     pub pool: PoolType,
     pub restriction: Restriction,
     pub skip_ipv6_dad: bool,
+    /// `None`: as this daemon is configured.
+    pub fence_policy: Option<FencePolicy>,
     /// The group's range that contains the address.
     pub range: Option<RangeFacts>,
 }
@@ -276,6 +280,11 @@ impl Demands {
         Some((&belongs.group, belongs.pool))
     }
 
+    /// As its group says.
+    pub fn fence_policy(&self, vip: Vip) -> Option<FencePolicy> {
+        self.belongs.get(&vip)?.fence_policy
+    }
+
     /// What is asked of an address, or `None` if nobody asks for it.
     pub fn of(&self, vip: Vip) -> Option<Demand> {
         let services = self.sharing.get(&vip)?.clone();
@@ -287,6 +296,7 @@ impl Demands {
             pool: belongs.map_or(PoolType::Local, |b| b.pool),
             restriction: self.restriction(&sharers),
             skip_ipv6_dad: belongs.is_some_and(|b| b.skip_ipv6_dad),
+            fence_policy: belongs.and_then(|b| b.fence_policy),
             range: belongs.and_then(|b| b.range.clone()),
             services,
         })

@@ -15,6 +15,9 @@ use crate::time::Mono;
 pub enum Reason {
     /// On the interface and announced.
     Announcing { interface: IfName },
+    /// The API server is away, and it was ours when that began: it stays while nobody else
+    /// claims it.
+    Riding { interface: IfName, since: Mono },
     /// Ours to hold, and something has yet to happen first.
     Pending { missing: PendingCause },
     /// Another node is the better candidate.
@@ -101,10 +104,16 @@ pub enum FenceCause {
 }
 
 impl Reason {
+    /// Traffic for the address is served here, whatever stands behind that.
+    pub fn announces(&self) -> bool {
+        matches!(self, Self::Announcing { .. } | Self::Riding { .. })
+    }
+
     /// Without its particulars.
     pub fn kind(&self) -> ReasonKind {
         match self {
             Self::Announcing { .. } => ReasonKind::Announcing,
+            Self::Riding { .. } => ReasonKind::Riding,
             Self::Pending { .. } => ReasonKind::Pending,
             Self::NotWinner { .. } => ReasonKind::NotWinner,
             Self::NoEligibleNode => ReasonKind::NoEligibleNode,
@@ -165,7 +174,7 @@ macro_rules! reason_kinds {
 }
 
 reason_kinds! {
-    Announcing Pending NotWinner NoEligibleNode NoEndpoints NoLocalSubnet Draining Excluded
+    Announcing Riding Pending NotWinner NoEligibleNode NoEndpoints NoLocalSubnet Draining Excluded
     Fenced HandingOver ApplyFailed Duplicate ForeignAddress Declined AllDeclined
     NotInPool HidesOwnNetwork NotSelected ConfigRejected OutOfService Stopping NoService
 }
@@ -235,6 +244,8 @@ impl ReasonKind {
         let bad = ReasonProfile::of(ReasonTone::Bad);
         match self {
             Self::Announcing => good.counts(),
+            // The node says once why the API server is away.
+            Self::Riding => warning.warns(),
             Self::Pending => warning.counts(),
             Self::NotWinner => neutral,
             Self::NoEligibleNode => bad.warns().problem(
@@ -301,6 +312,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Announcing { interface } => write!(f, "announcing on {interface}"),
+            Self::Riding { interface, since } => write!(
+                f,
+                "announcing on {interface}; riding since {since}: the API server is away, and nobody else claims it"
+            ),
             Self::Pending { missing } => write!(f, "waiting for {missing}"),
             Self::NotWinner { winner } => write!(f, "{winner} is the winner"),
             Self::NoEligibleNode => f.write_str("no live node has a subnet that contains the address"),

@@ -33,6 +33,8 @@ pub struct Snapshot {
     /// Where the node stands with its LBNodeAgent.
     pub config_status: ConfigStatus,
     pub fence: FenceView,
+    /// Since when the API server is away, while addresses ride.
+    pub riding_since: Option<Mono>,
     pub draining: Option<String>,
     /// The Node's label keeps it out of elections.
     pub excluded: bool,
@@ -62,7 +64,9 @@ pub struct Snapshot {
 /// Counted as the tables change, for those who want no more than the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotTotals {
+    /// Riding ones among them.
     pub announcing: usize,
+    pub riding: usize,
     pub held: usize,
     pub live: usize,
 }
@@ -167,6 +171,9 @@ pub struct Counters {
     pub witness_missing: u64,
     /// Reads of a segment that had lost frames.
     pub overruns: u64,
+    /// Addresses that began to ride, and riders that gave way to somebody's claim.
+    pub rides: u64,
+    pub rides_ended_by_claim: u64,
 }
 
 /// How long things took, and how close they came. Metrics are read from here.

@@ -43,7 +43,13 @@ fn mk_vip(ip: &str, code: pb::ReasonCode, text: &str, winner: &str, interface: &
         services: strings(&["shop/web"]),
         pool_type: pb::PoolType::Local.into(),
         pool: "default".into(),
-        reason: Some(pb::Reason { code: code.into(), text: text.into(), retry_in_seconds: 0.0, held: false }),
+        reason: Some(pb::Reason {
+            code: code.into(),
+            text: text.into(),
+            retry_in_seconds: 0.0,
+            held: false,
+            for_seconds: 0.0,
+        }),
         winner: winner.into(),
         interface: interface.into(),
     }

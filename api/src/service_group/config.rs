@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
-use purelb_core::facts::{ConfigProblem, GroupFacts, PoolType, RangeFacts};
+use purelb_core::facts::{ConfigProblem, FencePolicy, GroupFacts, PoolType, RangeFacts};
 use purelb_core::pools::{Aggregation, Group, GroupName, PoolText, Range, RangeError, RangeRules};
 use purelb_core::{Family, ObjectKey, Vip};
 
@@ -36,6 +36,7 @@ pub struct Ranges {
     /// with them.
     pub group: Group,
     pub skip_ipv6_dad: bool,
+    pub fence_policy: Option<FencePolicy>,
     pub multi_pool: bool,
     pub balance_pools: bool,
 }
@@ -84,6 +85,10 @@ impl GroupConfig {
                 Source::Ranges(_) | Source::External(_) => None,
             },
             skip_ipv6_dad,
+            fence_policy: match &self.source {
+                Source::Ranges(ranges) => ranges.fence_policy,
+                Source::Netbox(_) | Source::External(_) => None,
+            },
             retained: BTreeSet::new(),
         }
     }
@@ -172,12 +177,25 @@ fn ranges(check: &Check<'_>, at: &str, set: &PoolSet, announce: PoolType) -> Res
     if set.multi_pool && set.balance_pools {
         return check.wrong(format!("{at}.multiPool"), "multiPool and balancePools exclude each other");
     }
+    let fence_policy = match (set.fence_policy.as_deref(), announce) {
+        (None, _) => None,
+        (Some(_), PoolType::Remote) => {
+            return check
+                .wrong(format!("{at}.fencePolicy"), "is for local pools: a remote address is not fenced");
+        }
+        (Some("Ride"), PoolType::Local) => Some(FencePolicy::Ride),
+        (Some("Strict"), PoolType::Local) => Some(FencePolicy::Strict),
+        (Some(_), PoolType::Local) => {
+            return check.wrong(format!("{at}.fencePolicy"), "must be Ride or Strict");
+        }
+    };
     let name = GroupName::from(check.key.clone());
     let group = Group::new(name, check.created, ranges).or_else(|e| check.range(e))?;
     Ok(Ranges {
         announce,
         group,
         skip_ipv6_dad: set.skip_ipv6_dad,
+        fence_policy,
         multi_pool: set.multi_pool,
         balance_pools: set.balance_pools,
     })

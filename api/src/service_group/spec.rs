@@ -39,7 +39,10 @@ use crate::schema;
         .field_path(".namespaceDefault"),
     validation = Rule::new("!self.enforceNamespaces || (has(self.namespaces) && self.namespaces.size() > 0)")
         .message("enforceNamespaces needs a non-empty list of namespaces")
-        .field_path(".enforceNamespaces")
+        .field_path(".enforceNamespaces"),
+    validation = Rule::new("!has(self.remote) || !has(self.remote.fencePolicy)")
+        .message("fencePolicy is for local pools: a remote address is not fenced")
+        .field_path(".remote.fencePolicy")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceGroupSpec {
@@ -107,6 +110,12 @@ pub struct PoolSet {
     /// Put IPv6 addresses on interfaces without duplicate address detection.
     #[serde(rename = "skipIPv6DAD", default)]
     pub skip_ipv6_dad: bool,
+    /// What the node that has an address does with it while the API server is away: Strict
+    /// withdraws it at the renew deadline, Ride keeps it while nobody else claims it. Without
+    /// it, as the daemons are configured. Only for local pools.
+    #[schemars(extend("enum" = ["Ride", "Strict"]))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence_policy: Option<String>,
     /// Give each Service one address of every range that some node can announce.
     #[serde(default)]
     pub multi_pool: bool,

@@ -55,9 +55,7 @@ impl SegmentDetector {
         if self.held.get(&address) == Some(&index) && kind != SightingKind::Probe {
             let by = by.or_else(|| self.nodes.get(&mac).cloned());
             let claim = ClaimSighting { vip: address, index, mac, by, kind, at };
-            if claim.by.is_some() {
-                self.claims.insert(address, claim.clone());
-            }
+            self.claims.insert(address, claim.clone());
             self.heard_claims.push(claim);
         }
     }

@@ -87,6 +87,7 @@ impl Engine {
                 }
                 self.record_fence_expiry(now);
                 self.fence.renewed(sent);
+                self.ride.renewed(now);
                 if self.adopting.is_none() && !self.unsynced.is_empty() {
                     self.adopting = Some(now + self.config.timers.duration);
                 }
@@ -100,6 +101,7 @@ impl Engine {
             }
             LeaseOutcome::Failed { error } => {
                 self.sight.failed();
+                self.ride.failed();
                 self.counters.renewal_failures += 1;
                 self.fence.failed(error);
             }
@@ -140,6 +142,7 @@ impl Engine {
             self.fenced = fenced;
             self.mark_all_vips();
         }
+        self.check_ride(now);
     }
 
     /// Why we may hold nothing, if so.
@@ -165,7 +168,7 @@ impl Engine {
     pub(super) fn offered(&self, now: Mono) -> BTreeSet<IpNet> {
         let have = self.subnets.advertised(now);
         if !self.unsynced.is_empty() {
-            return self.adopted(have);
+            return self.adopted(now, have);
         }
         let stale = self.fence_cause(now) == Some(FenceCause::StaleView);
         // Members of the older format do not read that we leave, and would go on
@@ -174,16 +177,21 @@ impl Engine {
             return BTreeSet::new();
         }
         if stale {
-            return self.still_here(have);
+            return self.still_here(now, have);
         }
         have
     }
 
     /// The subnets of the local addresses that the kernel still has: who reads that we
-    /// have one no more takes its addresses at once.
-    fn still_here(&self, have: BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+    /// have one no more takes its addresses at once. What rides is there to be claimed, once
+    /// those who see more than we do had time to become one with us again.
+    fn still_here(&self, now: Mono, have: BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+        let left_to_others = self.ride.is_left_to_others(now, self.config.timers);
         let here = |net: &IpNet| {
-            self.kernel.ours().any(|a| net.contains(&a.net.addr()) && !a.dad_failed && !self.is_remote(a))
+            self.kernel.ours().any(|a| {
+                let stays = !a.dad_failed && !self.is_remote(a);
+                net.contains(&a.net.addr()) && stays && !(left_to_others && self.ride.has(a.vip()))
+            })
         };
         have.into_iter().filter(here).collect()
     }
@@ -192,11 +200,12 @@ impl Engine {
     /// else: of what its Lease said, the subnets of the addresses that are still here.
     /// Kept alive for one duration; who cannot list its sources by then lets others have
     /// them, as soon as the kernel has ended them.
-    fn adopted(&self, have: BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+    fn adopted(&self, now: Mono, have: BTreeSet<IpNet>) -> BTreeSet<IpNet> {
         let Some(before) = self.lease.seen() else {
             return BTreeSet::new();
         };
-        self.still_here(have.into_iter().filter(|net| before.subnets.contains(net)).collect())
+        let named = have.into_iter().filter(|net| before.subnets.contains(net)).collect();
+        self.still_here(now, named)
     }
 
     /// What an earlier run left is kept alive, though we do not know yet what it is for.

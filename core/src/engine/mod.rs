@@ -7,6 +7,7 @@
 mod affected;
 mod lease;
 mod members;
+mod ride;
 mod segment;
 mod shutdown;
 mod snapshot;
@@ -44,6 +45,7 @@ use crate::snapshot::{Counters, EngineTimes};
 use crate::time::Mono;
 
 use lease::ClaimBasis;
+use ride::Ride;
 use segment::SegmentState;
 use shutdown::OngoingShutdown;
 use snapshot::SnapshotCache;
@@ -125,6 +127,7 @@ pub struct Engine {
     detector: SegmentDetector,
     segment: SegmentState,
     doubt: ViewDoubt,
+    ride: Ride,
     /// The fence fell by time, and nothing was renewed since.
     ran_out: bool,
     /// No other node that takes part is eligible.
@@ -179,7 +182,7 @@ impl Engine {
             demands: Demands::default(),
             kernel: KernelState::default(),
             subnets: LocalSubnets::new(config.gain_delay),
-            fence: Fence::new(config.timers, config.fence),
+            fence: Fence::new(config.timers),
             lease: OwnLease::new(config.node.clone(), config.instance.clone(), config.timers),
             election: Election::new(),
             candidacies: BTreeMap::new(),
@@ -206,6 +209,7 @@ impl Engine {
             detector: SegmentDetector::new(config.detector),
             segment: SegmentState::default(),
             doubt: ViewDoubt::default(),
+            ride: Ride::default(),
             ran_out: false,
             alone: true,
             older: BTreeSet::new(),
@@ -297,6 +301,7 @@ impl Engine {
                 self.mark_all_vips();
                 self.links_dirty = true;
                 self.kernel_was_dumped(now);
+                self.ride.kernel_was_read(now);
             }
             Input::Link(update) => self.link_changed(update),
             Input::AddressSet(address) => {
@@ -319,7 +324,10 @@ impl Engine {
             Input::Command(command) => self.command(now, command),
             Input::Listening { index, result } => self.segment_listening(index, result),
             Input::Asked { id, result } => self.detector.asked(now, id, result),
-            Input::Heard(report) => self.detector.heard(now, &report),
+            Input::Heard(report) => {
+                self.detector.heard(now, &report);
+                self.heard_while_riding(&report);
+            }
             Input::LastPicture(_) => {}
             Input::Tick => {}
         }
@@ -527,6 +535,7 @@ impl Engine {
         }
         self.check_lease(now);
         self.check_segments(now);
+        self.check_ridden_segments();
         self.check_links(now);
         self.check_members(now);
         // Whether another is well is known now, and our rank has a say in who wins.
@@ -544,6 +553,7 @@ impl Engine {
         if std::mem::take(&mut self.extend) && self.fence_cause(now).is_none() {
             self.extend_lifetimes(now);
         }
+        self.keep_riders(now);
         self.keep_alive(now);
         self.remove_old_dummies();
         self.send_announcements(now);
@@ -604,6 +614,7 @@ impl Engine {
         let adopting = self.adopting.filter(|at| *at > now && !self.unsynced.is_empty());
         [
             self.doubt_deadline(now),
+            self.ride_deadline(now),
             adopting,
             self.members.next_expiry(),
             self.members_deadline(now),

@@ -39,6 +39,7 @@ impl SnapshotCache {
             ready: false,
             config_status: ConfigStatus::default(),
             fence: FenceView::Fenced { cause: FenceCause::NeverRenewed },
+            riding_since: None,
             draining: None,
             excluded: false,
             impaired: None,
@@ -68,13 +69,15 @@ impl SnapshotCache {
 
     /// Each tells whether something changed that anybody is told of.
     fn set_vip(&mut self, vip: Vip, view: Option<VipView>) -> bool {
-        let announces = |v: &VipView| matches!(v.reason, Reason::Announcing { .. });
+        let announces = |v: &VipView| v.reason.announces();
+        let rides = |v: &VipView| matches!(v.reason, Reason::Riding { .. });
         let picture = &mut self.last;
         if picture.vips.get(&vip) == view.as_ref() {
             return false;
         }
         if let Some(view) = &view {
             picture.totals.announcing += usize::from(announces(view));
+            picture.totals.riding += usize::from(rides(view));
             picture.totals.held += usize::from(view.on_interface.is_some());
         }
         let before = match view {
@@ -83,6 +86,7 @@ impl SnapshotCache {
         };
         if let Some(before) = before {
             picture.totals.announcing -= usize::from(announces(&before));
+            picture.totals.riding -= usize::from(rides(&before));
             picture.totals.held -= usize::from(before.on_interface.is_some());
         }
         true
@@ -162,6 +166,7 @@ impl Engine {
         let draining = self.drain.as_ref().map(|d| d.since.clone());
         let (excluded, rank) = (self.excluded(), self.rank.get());
         let impaired = self.nodes.get(&self.config.node).and_then(|n| n.impaired);
+        let riding_since = self.ride.since().filter(|_| self.ride.any());
         let advertised = self.offered(now);
         let local = self.subnets.stable(now);
         let segments = self.detector.views();
@@ -175,6 +180,7 @@ impl Engine {
         };
         let mut news = !both_open(&picture.fence, &fence) && picture.fence != fence;
         picture.fence = fence;
+        news |= renew(&mut picture.riding_since, riding_since);
         news |= renew(&mut picture.ready, ready);
         news |= renew(&mut picture.draining, draining);
         news |= renew(&mut picture.excluded, excluded);
@@ -263,7 +269,8 @@ impl Engine {
             return Some(format!("drawn {drawn:?}, and it is {anew:?}"));
         }
         let totals = SnapshotTotals {
-            announcing: vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. })).count(),
+            announcing: vips.iter().filter(|v| v.reason.announces()).count(),
+            riding: vips.iter().filter(|v| matches!(v.reason, Reason::Riding { .. })).count(),
             held: vips.iter().filter(|v| v.on_interface.is_some()).count(),
             live: members.iter().filter(|m| m.live).count(),
         };

@@ -14,7 +14,7 @@ fn healthy(fence: &Fence, now: Mono) -> bool {
 }
 
 fn mk_fence() -> Fence {
-    Fence::new(LeaseTimers::default(), FencePolicy::Strict)
+    Fence::new(LeaseTimers::default())
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
-use crate::facts::{GroupFacts, PoolType, RangeFacts};
+use crate::facts::{FencePolicy, GroupFacts, PoolType, RangeFacts};
 use crate::ids::{Family, Vip};
 use crate::pools::{DisjointRanges, Span};
 
@@ -25,6 +25,7 @@ pub(super) struct AddressGroup {
     pub(super) group: String,
     pub(super) pool: PoolType,
     pub(super) skip_ipv6_dad: bool,
+    pub(super) fence_policy: Option<FencePolicy>,
     /// The range the address is in, or was.
     pub(super) range: Option<RangeFacts>,
 }
@@ -35,6 +36,7 @@ impl AddressGroup {
             group: group.name.clone(),
             pool: group.pool,
             skip_ipv6_dad: group.skip_ipv6_dad,
+            fence_policy: group.fence_policy,
             range: range.cloned(),
         }
     }

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use purelb_core::config::{
-    DetectorConfig, DetectorConfigError, EngineConfig, HandoffTimes, LeaseTimers, LeaseTimersError,
+    DetectorConfig, DetectorConfigError, EngineConfig, FencePolicy, HandoffTimes, LeaseTimers,
+    LeaseTimersError,
 };
 use purelb_core::durations;
 use purelb_core::ids::{IdError, IfName, InstanceId, NodeName};
@@ -95,12 +96,14 @@ pub struct Lease {
     pub renew_deadline: Duration,
     #[serde(with = "durations")]
     pub retry_period: Duration,
+    /// Past the renew deadline: `strict` withdraws, `ride` keeps what nobody else claims.
+    pub fence_policy: FencePolicy,
 }
 
 impl Default for Lease {
     fn default() -> Self {
         let LeaseTimers { duration, renew_deadline, retry_period } = LeaseTimers::default();
-        Self { duration, renew_deadline, retry_period }
+        Self { duration, renew_deadline, retry_period, fence_policy: FencePolicy::default() }
     }
 }
 
@@ -366,7 +369,7 @@ impl Config {
     }
 
     pub fn timers(&self) -> LeaseTimers {
-        let Lease { duration, renew_deadline, retry_period } = self.lease;
+        let Lease { duration, renew_deadline, retry_period, .. } = self.lease;
         LeaseTimers { duration, renew_deadline, retry_period }
     }
 
@@ -401,6 +404,7 @@ impl Config {
     ) -> Result<EngineConfig, InvalidConfig> {
         let mut engine = EngineConfig::new(self.node_name()?, instance);
         engine.timers = self.timers().checked()?;
+        engine.fence = self.lease.fence_policy;
         engine.handoff = self.handoff.times(self.lease.duration);
         engine.detector = self.detector()?;
         engine.gain_delay = self.network.gain_delay;

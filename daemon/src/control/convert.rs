@@ -44,6 +44,7 @@ pub fn reason_code(reason: &Reason) -> pb::ReasonCode {
     use pb::ReasonCode as C;
     match reason {
         Reason::Announcing { .. } => C::Announcing,
+        Reason::Riding { .. } => C::Riding,
         Reason::Pending { .. } => C::Pending,
         Reason::NotWinner { .. } => C::NotWinner,
         Reason::NoEligibleNode => C::NoEligibleNode,
@@ -74,6 +75,9 @@ pub fn reason_text(reason: &Reason) -> String {
         Reason::ApplyFailed { error, attempt, .. } => {
             format!("the kernel refused (attempt {attempt}): {error}")
         }
+        Reason::Riding { interface, .. } => {
+            format!("announcing on {interface}; riding: the API server is away, and nobody else claims it")
+        }
         Reason::Duplicate { interface, .. } => format!("another host on {interface} uses the address"),
         Reason::Declined { why, to, .. } => {
             let without = Reason::Declined { why: why.clone(), to: to.clone(), retry_at: None };
@@ -93,6 +97,10 @@ pub fn reason(reason: &Reason, now: Mono) -> pb::Reason {
         code: reason_code(reason).into(),
         text: reason_text(reason),
         retry_in_seconds: retry.map_or(0.0, |at| now.until(at).as_secs_f64()),
+        for_seconds: match reason {
+            Reason::Riding { since, .. } => now.since(*since).as_secs_f64(),
+            _ => 0.0,
+        },
         held: reason.held(),
     }
 }

@@ -13,7 +13,10 @@ use super::convert::reason_text;
 /// An address that is here, or that we still answer for.
 pub fn is_held(view: &VipView) -> bool {
     view.on_interface.is_some()
-        || matches!(view.reason, Reason::Announcing { .. } | Reason::HandingOver { .. })
+        || matches!(
+            view.reason,
+            Reason::Announcing { .. } | Reason::Riding { .. } | Reason::HandingOver { .. }
+        )
 }
 
 /// It stays, because nobody else can take it.

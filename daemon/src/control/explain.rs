@@ -203,6 +203,10 @@ fn here(story: &mut ExplainedSteps, snapshot: &Snapshot, view: &VipView, local: 
             story.step("Announcement", S::StepOk, reason_text(&view.reason));
             true
         }
+        Reason::Riding { .. } => {
+            story.step("Announcement", S::StepNote, reason_text(&view.reason));
+            true
+        }
         Reason::NotWinner { winner } => elsewhere(story, snapshot, view, winner.as_str()),
         Reason::Declined { to: Some(to), .. } => {
             story.step("Declined", S::StepNote, reason_text(&view.reason));

@@ -114,9 +114,14 @@ fn node(snapshot: &Snapshot, found: &mut Vec<pb::Problem>) {
         && snapshot.unsynced.is_empty()
         && !snapshot.stopping
     {
-        let message = format!("fenced, so it holds no local address: {cause}");
+        let riding = snapshot.totals.riding;
+        let (severity, message) = match riding {
+            0 => (S::Critical, format!("fenced, so it holds no local address: {cause}")),
+            1 => (S::Warning, format!("1 address rides: {cause}")),
+            _ => (S::Warning, format!("{riding} addresses ride: {cause}")),
+        };
         found.push(problem(
-            S::Critical,
+            severity,
             "node",
             "",
             message,

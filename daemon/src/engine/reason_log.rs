@@ -6,7 +6,7 @@ use tracing::{debug, info, warn};
 
 /// Compares two snapshots and writes a line per difference that matters.
 pub fn log_changes(before: &Snapshot, after: &Snapshot) {
-    log_fence(&before.fence, &after.fence);
+    log_fence(before, after);
     for (was, is) in after.vips.changes_since(&before.vips) {
         match (was, is) {
             (Some(gone), None) => {
@@ -44,8 +44,19 @@ fn on_the_way(before: &Reason) -> bool {
     )
 }
 
-fn log_fence(before: &FenceView, after: &FenceView) {
-    match (before, after) {
+fn log_fence(before: &Snapshot, after: &Snapshot) {
+    let riding = after.totals.riding;
+    match (before.riding_since, after.riding_since) {
+        (None, Some(_)) => warn!(
+            reason = "Riding",
+            addresses = riding,
+            "the API server is away; what was ours stays while nobody else claims it"
+        ),
+        (Some(_), None) => info!(addresses = before.totals.riding, "no address rides any more"),
+        _ => {}
+    }
+    match (&before.fence, &after.fence) {
+        (_, FenceView::Fenced { .. }) if riding > 0 => {}
         (FenceView::Healthy { .. }, FenceView::Fenced { cause }) => {
             warn!(reason = "Fenced", "everything is withdrawn: {cause}");
         }

@@ -101,7 +101,7 @@ fn monotonic_nanos() -> u64 {
 
 /// One line for `systemctl status`.
 pub fn status_line(snapshot: &Snapshot) -> String {
-    let SnapshotTotals { announcing, held, live } = snapshot.totals;
+    let SnapshotTotals { announcing, riding, held, live } = snapshot.totals;
     if snapshot.stopping {
         return format!("stopping, {held} addresses left");
     }
@@ -110,6 +110,9 @@ pub fn status_line(snapshot: &Snapshot) -> String {
         return format!("waiting for the first listing of {}", missing.join(", "));
     }
     if let FenceView::Fenced { cause } = &snapshot.fence {
+        if riding > 0 {
+            return format!("{riding} addresses ride: {cause}");
+        }
         return format!("fenced: {cause}");
     }
     if snapshot.draining.is_some() {

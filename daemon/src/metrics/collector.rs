@@ -88,6 +88,12 @@ fn fence(out: &mut MetricsEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
         "Until this node gives everything up, unless it renews its Lease; 0 once it has",
         left.as_secs_f64(),
     )?;
+    let riding = "Addresses kept past the renew deadline, since nobody else claims them";
+    out.gauge("riding", riding, snapshot.totals.riding)?;
+    let counters = &snapshot.counters;
+    out.counter("rides", "Addresses that began to ride", counters.rides)?;
+    let claimed = "Riding addresses given up since somebody else claimed them";
+    out.counter("rides_claimed", claimed, counters.rides_ended_by_claim)?;
     out.histogram(
         "fence_margin_ratio",
         "Share of the renew deadline that was left when a renewal succeeded",

@@ -68,7 +68,7 @@ fn text(rig: &Rig) -> String {
 }
 
 /// What dashboards ask for, with the types they expect.
-const NAMES: [(&str, &str); 45] = [
+const NAMES: [(&str, &str); 48] = [
     ("election_lease_healthy", "gauge"),
     ("election_lease_renewals", "counter"),
     ("election_lease_renewal_failures", "counter"),
@@ -105,6 +105,9 @@ const NAMES: [(&str, &str); 45] = [
     ("queue_drops", "counter"),
     ("build_info", "gauge"),
     ("fence_margin_seconds", "gauge"),
+    ("riding", "gauge"),
+    ("rides", "counter"),
+    ("rides_claimed", "counter"),
     ("fence_margin_ratio", "histogram"),
     ("handoff_duration_seconds", "histogram"),
     ("event_to_applied_seconds", "histogram"),

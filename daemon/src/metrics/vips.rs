@@ -15,7 +15,7 @@ use purelb_core::snapshot::{Snapshot, VipView};
 use crate::metrics::encoder::{MetricLabels, MetricsEncoder};
 
 pub fn encode(out: &mut MetricsEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let announced = snapshot.vips.iter().filter(|v| matches!(v.reason, Reason::Announcing { .. }));
+    let announced = snapshot.vips.iter().filter(|v| v.reason.announces());
     let series = announced.flat_map(|view| {
         let ip = view.vip.to_string();
         view.services.iter().map(move |s| ([("service", s.to_string()), ("ip", ip.clone())], 1))

@@ -34,6 +34,22 @@ fn reads_ranges_in_order() {
 }
 
 #[test]
+fn a_local_group_may_say_how_it_is_fenced() {
+    let of = |kind: &str, policy: Option<&str>| {
+        let mut set = json!({"v4pool": pool("192.0.2.20-192.0.2.30", "192.0.2.0/24")});
+        if let Some(policy) = policy {
+            set["fencePolicy"] = json!(policy);
+        }
+        read(group(json!({kind: set}))).map(|config| config.facts().fence_policy)
+    };
+    assert_eq!(of("local", None).unwrap(), None);
+    assert_eq!(of("local", Some("Ride")).unwrap(), Some(FencePolicy::Ride));
+    assert_eq!(of("local", Some("Strict")).unwrap(), Some(FencePolicy::Strict));
+    assert_eq!(of("local", Some("ride")).unwrap_err().field, "spec.local.fencePolicy");
+    assert_eq!(of("remote", Some("Ride")).unwrap_err().field, "spec.remote.fencePolicy");
+}
+
+#[test]
 fn netbox_and_external_say_how_they_announce() {
     let netbox = read(group(json!({"netbox": {"url": "https://nb.example/", "tenant": "t"}}))).unwrap();
     assert_eq!(netbox.announce(), PoolType::Remote);

@@ -108,6 +108,8 @@ pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: Mono,
     pub(super) kernel: BTreeMap<(IfIndex, IpNet), AddressSpec>,
+    /// When the kernel ends each, in the whole seconds it was given.
+    ends: BTreeMap<(IfIndex, IpNet), Mono>,
     pub(super) lease: Option<LeaseContent>,
     /// Everything the engine asked for, in order.
     pub(super) log: Vec<Effect>,
@@ -159,6 +161,7 @@ impl World {
             engine: Engine::new(config),
             now: Mono::from_millis(1_000_000),
             kernel: BTreeMap::new(),
+            ends: BTreeMap::new(),
             lease: None,
             log: Vec::new(),
             api: Some(Ok(())),
@@ -363,7 +366,13 @@ impl World {
         match op {
             KernelChange::Put(spec) => {
                 self.inbox.push(Input::AddressSet(self.shown(&spec)));
-                self.kernel.insert((spec.index, spec.net), spec);
+                let valid = spec.lifetimes(self.now).and_then(|l| l.valid);
+                let key = (spec.index, spec.net);
+                self.ends.remove(&key);
+                if let Some(seconds) = valid {
+                    self.ends.insert(key, self.now + Duration::from_secs(seconds.into()));
+                }
+                self.kernel.insert(key, spec);
             }
             KernelChange::Remove { index, net } => {
                 self.kernel.remove(&(index, net));
@@ -386,6 +395,35 @@ impl World {
         for ((index, net), _) in over {
             self.feed(Input::AddressGone { index, net });
         }
+    }
+
+    /// Lets time pass beside a kernel that ends addresses by the whole seconds it was given.
+    pub(super) fn live(&mut self, millis: u64) {
+        let end = self.now + Duration::from_millis(millis);
+        while self.now < end {
+            self.ms(50);
+            let now = self.now;
+            let over: Vec<_> = self.ends.extract_if(.., |_, at| *at <= now).map(|(key, _)| key).collect();
+            for (index, net) in over {
+                if self.kernel.remove(&(index, net)).is_some() {
+                    self.feed(Input::AddressGone { index, net });
+                }
+            }
+        }
+    }
+
+    /// Time passes for the kernel, and the process stands still.
+    pub(super) fn stop_for(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+        let now = self.now;
+        for (key, _) in self.ends.extract_if(.., |_, at| *at <= now) {
+            self.kernel.remove(&key);
+        }
+    }
+
+    /// The daemon hears and asks eth0.
+    pub(super) fn listens(&mut self, result: Result<(), String>) {
+        self.feed(Input::Listening { index: ETH0, result });
     }
 
     /// Lets time pass, calling the engine at each of its deadlines.
@@ -447,6 +485,11 @@ impl World {
     pub(super) fn peer(&mut self, name: &str, announced: &[&str]) {
         let renewal = self.now.as_nanos();
         self.feed(Input::Leases(FactsUpdate::Set(mk_peer(name, renewal, announced))));
+    }
+
+    /// This node, rather than the other, is the winner of the address.
+    pub(super) fn address_is_won_by(&self, winner: &str, other: &str, ip: &str) -> bool {
+        crate::election::score(winner, ip) < crate::election::score(other, ip)
     }
 
     /// An address that `me` wins, or loses, against `peer`.

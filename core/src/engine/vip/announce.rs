@@ -55,14 +55,15 @@ impl Engine {
         // That we have it is said in the Lease all the same: for its duplicate detection,
         // and so that it announces once more when we let go. Should it be ours after
         // all, what was never announced counts as contested, and is announced then.
-        if state.handoff.giving_to().is_some() {
+        if state.handoff.giving_to().is_some() || state.ride.yields() {
             state.rival |= rival || !state.announced();
             state.announcement = AnnouncementState::Told;
             self.announcer.cancel(vip);
             return;
         }
         let released = std::mem::replace(&mut state.rival, rival) && !rival;
-        let again = released && state.announced() && desired.verdict == OwnerVerdict::Mine;
+        let rides = state.ride.rides();
+        let again = released && state.announced() && (rides || desired.verdict == OwnerVerdict::Mine);
         // Not announced at all, or held since before announcements were switched on.
         let unsaid = desired.verdict == OwnerVerdict::Mine && !rival;
         let first = !state.announcement.is_under_way() && (!state.announced() || unsaid);
@@ -119,7 +120,8 @@ impl Engine {
         for DueAnnouncement { vip, index, interface, first, until } in due {
             let id = self.id(InFlight::Announce { vip, first });
             // Past the fence others may have it, however soon that is.
-            let until = self.fence.deadline().map_or(until, |fence| until.min(fence));
+            let fence = self.fence.deadline().filter(|_| !self.ride.has(vip));
+            let until = fence.map_or(until, |fence| until.min(fence));
             self.out.push(Effect::Announce { id, vip, index, interface, until });
         }
         self.counters.announcements_dropped = self.announcer.dropped();

@@ -13,7 +13,7 @@ use crate::time::Mono;
 use super::Engine;
 
 /// What is to be done about one address, before it is compared with the kernel.
-pub(super) struct DesiredVip {
+pub(in crate::engine) struct DesiredVip {
     pub(super) verdict: OwnerVerdict,
     pub(super) obstacle: Option<VipObstacle>,
     pub(super) reason: Reason,
@@ -22,7 +22,7 @@ pub(super) struct DesiredVip {
 
 /// What keeps an address from being here, where a later step goes by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum VipObstacle {
+pub(in crate::engine) enum VipObstacle {
     /// Another node won it.
     AnotherWinner,
     NotInPool,
@@ -33,14 +33,14 @@ pub(super) enum VipObstacle {
 
 /// Where an address goes.
 #[derive(Clone, Debug)]
-pub(super) struct VipPlace {
+pub(in crate::engine) struct VipPlace {
     pub(super) index: IfIndex,
     pub(super) interface: IfName,
     pub(super) net: IpNet,
 }
 
 impl DesiredVip {
-    pub(super) fn forbidden(reason: Reason) -> Self {
+    pub(in crate::engine) fn forbidden(reason: Reason) -> Self {
         Self { verdict: OwnerVerdict::Forbidden, obstacle: None, reason, place: None }
     }
 
@@ -54,7 +54,7 @@ impl DesiredVip {
     }
 
     /// As far as the owner goes; nothing else stands in the way.
-    fn of(verdict: OwnerVerdict, reason: Reason, place: Option<VipPlace>) -> Self {
+    pub(in crate::engine) fn of(verdict: OwnerVerdict, reason: Reason, place: Option<VipPlace>) -> Self {
         Self { verdict, obstacle: None, reason, place }
     }
 }
@@ -292,7 +292,7 @@ impl Engine {
     }
 
     /// Somebody else's address equal to the VIP, where it is not there by design (R4).
-    pub(super) fn foreign(&self, vip: Vip) -> Option<IfName> {
+    pub(in crate::engine) fn foreign(&self, vip: Vip) -> Option<IfName> {
         self.kernel
             .of_vip(vip)
             .filter(|a| !a.ours)

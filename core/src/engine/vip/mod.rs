@@ -24,7 +24,8 @@ use crate::reason::{PendingCause, Reason};
 use crate::time::Mono;
 
 use super::{Engine, InFlight};
-use desired::{DesiredVip, VipObstacle, VipPlace};
+pub(super) use desired::DesiredVip;
+use desired::{VipObstacle, VipPlace};
 use presence::VipPresence;
 use reconcile::KernelPlan;
 pub(super) use state::VipState;
@@ -134,7 +135,10 @@ impl Engine {
             None => DesiredVip::forbidden(Reason::NoService),
             Some(demand) if demand.group.is_none() => DesiredVip::not_in_pool(),
             Some(demand) if demand.pool == PoolType::Remote => self.desired_remote(vip, demand, held),
-            Some(demand) => self.desired_local(now, vip, demand, held, state.kept),
+            Some(demand) => match self.ride_of(now, vip, demand, &ours, &mut state) {
+                Some(rides) => rides,
+                None => self.desired_local(now, vip, demand, held, state.kept),
+            },
         };
         // As long as the others take us for draining, nobody else can have become the winner.
         let leaves = || self.excluded() || self.lease_says_draining();
@@ -155,6 +159,14 @@ impl Engine {
         if stance == VipStance::Absent {
             // Refusals count in a row: once it is gone, the next time it is to be here begins anew.
             state.failure.take_if(|f| !f.removal || ours.is_empty());
+        }
+        if self.ride.since().is_none() {
+            let ours = match &desired.verdict {
+                OwnerVerdict::Mine | OwnerVerdict::Nobody { .. } => true,
+                OwnerVerdict::Peer(_) => state.handoff.began().is_some(),
+                OwnerVerdict::Forbidden => false,
+            };
+            state.rightful = ours && held && !remote && stance != VipStance::Absent;
         }
         let found = VipFindings { now, vip, demand, ours, desired, stance };
         self.plan_changes(&found, &mut state, plan);
@@ -183,6 +195,7 @@ impl Engine {
         state.reason = Some(reason);
         let wake = [
             state.handoff.deadline(),
+            state.ride.deadline(),
             state.handoff.giving_to().and_then(|to| self.learns_winners_until(now, to)),
             state.failure.as_ref().map(|f| f.retry_at).filter(|at| *at > now),
             state.duplicate_until.filter(|at| *at > now),
@@ -220,6 +233,7 @@ impl Engine {
         self.nobodys.remove(&vip);
         self.troubled.remove(&vip);
         self.wake.set(vip, None);
+        self.ride.forget(vip);
         self.awaiting.set(vip, None);
         self.prefixes.set(vip, None);
         self.announcer.cancel(vip);

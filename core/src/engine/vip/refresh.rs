@@ -26,18 +26,36 @@ impl Engine {
         no_dad: bool,
         remote: bool,
     ) -> Option<AddressSpec> {
+        let until = if remote || !self.config.kernel_fence {
+            None
+        } else if self.ride.has(vip) {
+            Some(self.rides_until(now))
+        } else {
+            Some(self.fence.kernel_until(now)?)
+        };
+        Some(self.spec_until(until, vip, index, net, no_dad, remote))
+    }
+
+    /// The same, with the moment at which it has to be gone.
+    fn spec_until(
+        &self,
+        until: Option<Mono>,
+        vip: Vip,
+        index: IfIndex,
+        net: ipnet::IpNet,
+        no_dad: bool,
+        remote: bool,
+    ) -> AddressSpec {
         let default = AgentConfig::default();
         let config = self.agents.current().unwrap_or(&default);
         let options = if remote { &config.dummy_address } else { &config.local_address };
-        let until =
-            if remote || !self.config.kernel_fence { None } else { Some(self.fence.kernel_until(now)?) };
         let preferred = match vip.family() {
             // Never a source address by itself: replies come from it, nothing else does.
             Family::V6 if !remote => Some(0),
             Family::V4 | Family::V6 => options.preferred,
         };
         let AddressOptions { valid, no_prefix_route, .. } = *options;
-        Some(AddressSpec { index, net, until, valid, preferred, no_prefix_route, no_dad })
+        AddressSpec { index, net, until, valid, preferred, no_prefix_route, no_dad }
     }
 
     /// A renewal succeeded: the addresses we hold live as long as it allows (R3).
@@ -61,12 +79,25 @@ impl Engine {
                 continue;
             };
             let remote = self.is_remote(&address);
-            if remote || self.fence_cause(now).is_none() {
+            if remote || self.fence_cause(now).is_none() || self.ride.has(address.vip()) {
                 self.refresh(now, &address, remote);
             } else {
                 self.upkeep.forget(key);
             }
         }
+    }
+
+    /// It rides, or is about to: it lives until then.
+    pub(in crate::engine) fn prolong(&mut self, address: &AddrFacts, until: Mono) {
+        let key = (address.index, address.net);
+        let until = self.config.kernel_fence.then_some(until);
+        let spec = self.spec_until(until, address.vip(), address.index, address.net, true, false);
+        if spec.until.is_none() && spec.valid.is_none() && address.permanent {
+            return;
+        }
+        let valid = spec.valid;
+        let id = self.id(InFlight::Refresh { key, remote: false, valid });
+        self.out.push(Effect::Apply { id, op: KernelChange::Put(spec) });
     }
 
     /// A remote address that is where it belongs: does it live as configured?
@@ -129,7 +160,7 @@ impl Engine {
 
     /// The kernel was told to remove it, and has not answered. More time for it would
     /// come behind that, and add it anew.
-    fn being_removed(&self, address: &AddrFacts) -> bool {
+    pub(in crate::engine) fn being_removed(&self, address: &AddrFacts) -> bool {
         let changing = self.vips.get(&address.vip()).and_then(|state| state.changing);
         matches!(
             changing.and_then(|id| self.in_flight.get(&id)),

@@ -7,6 +7,7 @@ use crate::messages::{KernelChange, KernelRefusal};
 use crate::reason::Reason;
 use crate::time::Mono;
 
+use super::super::ride::RideState;
 use super::arrival::VipArrival;
 use super::decline::DeclineState;
 use super::presence::VipPresence;
@@ -69,7 +70,7 @@ pub(in crate::engine) struct VipState {
     pub(super) presence: Option<VipPresence>,
     pub(super) announcement: AnnouncementState,
     /// A live peer listed the address too when we last looked.
-    pub(super) rival: bool,
+    pub(in crate::engine) rival: bool,
     /// It stayed here while the node drained, or was kept off, since no other could have it: it is put
     /// back should a fence have taken it.
     pub(super) kept: bool,
@@ -77,6 +78,9 @@ pub(in crate::engine) struct VipState {
     pub(super) had: bool,
     /// This run put it there; what an earlier run left is nothing new.
     pub(super) put_here: bool,
+    /// It was ours when the API server was last heard.
+    pub(in crate::engine) rightful: bool,
+    pub(in crate::engine) ride: RideState,
     pub(super) slot_written: Option<Mono>,
     /// It is for the dummy interface, as of the last look.
     pub(super) remote: bool,
