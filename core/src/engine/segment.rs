@@ -242,6 +242,11 @@ impl Engine {
         if self.announced_by.get(&vip).is_some_and(|nodes| nodes.iter().any(given)) {
             return None;
         }
+        // It does not say that it has it: it is about to put it there, or to put it back.
+        let said = self.members.get(&winner).and_then(|member| member.facts().announced.as_ref());
+        if said.is_some_and(|said| !said.contains(&vip)) {
+            return None;
+        }
         match self.election.place_without(vip, me, &winner) {
             LinePlace::Next => Some((index, winner)),
             LinePlace::Behind(node) => {

@@ -287,6 +287,17 @@ fn an_address_that_is_being_handed_over_is_no_business_of_ours() {
 }
 
 #[test]
+fn what_its_owner_does_not_say_it_has_is_not_there_yet() {
+    let (mut world, ip) = watched();
+    // Somebody removed it there; the owner says so, and puts it back.
+    world.answers(&ip, None);
+    world.ms(100);
+    world.renews("peer", PEER, &[]);
+    world.ms(5_000);
+    assert!(!world.holds(&ip));
+}
+
+#[test]
 fn who_leaves_takes_nothing() {
     let (mut world, ip) = watched();
     world.feed(Input::Command(Command::Drain { since: "2026-01-01T00:00:00Z".to_owned(), force: false }));
