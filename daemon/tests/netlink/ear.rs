@@ -177,6 +177,19 @@ pub(crate) fn send_here(interface: &str, frames: &[Vec<u8>]) {
     }
 }
 
+/// A frame every 2 ms, by a thread of its own in the calling one's namespace.
+pub(crate) fn flood(interface: &str, frame: Vec<u8>, lasting: Duration) -> std::thread::JoinHandle<()> {
+    let to = link_address(index_of(interface));
+    std::thread::spawn(move || {
+        let socket = Socket::new(Domain::PACKET, Type::RAW, None).unwrap();
+        let since = Instant::now();
+        while since.elapsed() < lasting {
+            sendto(socket.as_raw_fd(), &frame, &to, MsgFlags::empty()).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    })
+}
+
 #[allow(unsafe_code)]
 pub(crate) fn link_address(index: IfIndex) -> LinkAddr {
     let mut raw = libc::sockaddr_ll {

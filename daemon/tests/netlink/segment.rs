@@ -11,8 +11,10 @@ use purelb_wire::arp::{ArpOperation, ArpPacket};
 use purelb_wire::{AddressQuestion, EchoKind, EchoMessage, MacAddr, ndp};
 use purelbd::host::clock;
 
-use crate::ear::{Ear, HERE, STRANGER, THERE, address, mac_of, mac_there, neighbour, plugged_in, send, vip};
-use crate::ns::{DEADLINE, Other, index_of, ip, isolated};
+use crate::ear::{
+    Ear, HERE, STRANGER, THERE, address, flood, mac_of, mac_there, neighbour, plugged_in, send, vip,
+};
+use crate::ns::{DEADLINE, Other, index_of, ip, isolated, until};
 
 #[test]
 fn a_kernel_answers_echo_and_resolve_in_both_families() {
@@ -251,6 +253,38 @@ fn claims_are_heard_at_once_and_answers_wake_nobody() {
 
 async fn claim(ear: &mut Ear) {
     poll_fn(|cx| ear.listener.poll_claim(cx)).await;
+}
+
+/// A host that announces without end wakes us some times, and then we read by the clock. The
+/// clock comes first: a moment that has passed may not be named again, or nothing else is done.
+#[test]
+fn many_claims_wake_us_a_few_times_only() {
+    isolated(|| async {
+        let other = neighbour().await;
+        let mut ear = Ear::start().await;
+        ear.listen_well("a0");
+        ear.read();
+        let frame = purelb_wire::announcement_frames(address("192.0.2.50"), STRANGER).remove(0);
+        let flood = other.run(move || flood("b0", frame, Duration::from_secs(3)));
+        let (mut woken, since) = (0, Instant::now());
+        let soon = |ear: &Ear| ear.listener.next_read().unwrap() < clock::now() + Duration::from_millis(500);
+        while !soon(&ear) {
+            assert!(since.elapsed() < Duration::from_secs(3), "woken {woken} times, and no end to it");
+            tokio::time::timeout(DEADLINE, claim(&mut ear)).await.expect("woken");
+            woken += 1;
+            ear.read();
+        }
+        let at = ear.listener.next_read().unwrap();
+        let wait = at.since(clock::now());
+        let more = tokio::time::timeout(wait / 2, claim(&mut ear)).await;
+        assert!(more.is_err() && woken >= 8, "woken {woken} times, and once more");
+        until("the moment", DEADLINE, || if clock::now() >= at { Ok(()) } else { Err(at) }).await;
+        let report = ear.read().1.unwrap();
+        assert!(report.sightings.iter().any(|one| one.mac == STRANGER.octets()));
+        let next = ear.listener.next_read().unwrap();
+        assert!(next > clock::now(), "{next} has passed already");
+        flood.join().unwrap();
+    });
 }
 
 /// Only what says something of an address, and only what is said to us or to all.

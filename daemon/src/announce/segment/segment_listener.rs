@@ -182,6 +182,7 @@ impl SegmentListener {
         let now = clock::now();
         self.last_read = now;
         self.behind = false;
+        self.begin_prompt_window(now);
         self.open_missing(answers);
         if self.open.is_empty() {
             return;
@@ -254,11 +255,7 @@ impl SegmentListener {
         if self.open.is_empty() {
             return Poll::Pending;
         }
-        let now = clock::now();
-        if now >= self.prompt_since + PROMPT_WINDOW {
-            self.prompt_since = now;
-            self.prompt_claims = 0;
-        }
+        self.begin_prompt_window(clock::now());
         if self.prompt_claims >= PROMPT_CLAIMS {
             return Poll::Pending;
         }
@@ -273,6 +270,15 @@ impl SegmentListener {
             self.stats.claim_reads.fetch_add(1, Ordering::Relaxed);
         }
         any
+    }
+
+    /// Whoever reads begins a new one as well: the end of the last one would stay the moment
+    /// to read at, and the engine's task, whose timer comes first, would do nothing else.
+    fn begin_prompt_window(&mut self, now: Mono) {
+        if now >= self.prompt_since + PROMPT_WINDOW {
+            self.prompt_since = now;
+            self.prompt_claims = 0;
+        }
     }
 
     /// When [`Self::read`] is to be called at the latest.
