@@ -119,8 +119,10 @@ pub struct Detector {
 
 impl Default for Detector {
     fn default() -> Self {
-        let DetectorConfig { enabled, interval, misses } = DetectorConfig::default();
-        Self { enabled, interval, misses }
+        let DetectorConfig { interval, misses, .. } = DetectorConfig::default();
+        // The simulator still finds faults with it, where a segment loses frames one way: until it is
+        // quiet, whoever wants it says so.
+        Self { enabled: false, interval, misses }
     }
 }
 

@@ -195,14 +195,15 @@ fn the_engine_hears_what_was_set() {
 fn what_the_detector_cannot_do_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let detector = |lines: &str| load(&mk_sources(dir.path(), &format!("[detector]\n{lines}")));
-    let config = detector("interval = \"200ms\"\nmisses = 4").unwrap().config;
+    assert!(!detector("").unwrap().config.detector.enabled, "it is off unless asked for");
+    let config = detector("enabled = true\ninterval = \"200ms\"\nmisses = 4").unwrap().config;
     let engine = config.engine(InstanceId::new("one").unwrap(), None).unwrap();
     assert_eq!((engine.detector.interval, engine.detector.misses), (Duration::from_millis(200), 4));
     assert!(engine.detector.enabled);
     let words = |lines| detector(lines).unwrap_err().to_string();
     assert!(words("interval = \"20ms\"").contains("from 50ms to 10s"), "{}", words("interval = \"20ms\""));
     assert!(words("misses = 1").contains("from 2 to 20"));
-    let slow = words("interval = \"1s\"\nmisses = 10");
+    let slow = words("enabled = true\ninterval = \"1s\"\nmisses = 10");
     assert!(slow.contains("lease duration 10s") && slow.contains("detector.enabled"), "{slow}");
     assert!(!detector("interval = \"1s\"\nmisses = 10\nenabled = false").unwrap().config.detector.enabled);
 }
