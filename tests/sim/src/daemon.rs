@@ -36,6 +36,7 @@ impl World {
         let mut config = EngineConfig::new(n.name.clone(), instance.clone());
         config.timers = n.timers;
         config.draining.clone_from(&n.drain);
+        config.detector.enabled = self.setup.detector;
         self.mutate_config(&mut config);
         let engine = Engine::new(config);
         self.log(|w| format!("{} starts as instance {life}", w.nodes[node].name));

@@ -27,6 +27,9 @@ struct Args {
     /// Switch a rule off, R1 to R10 or one of the finer ones: the run should fail.
     #[arg(long)]
     without: Option<String>,
+    /// Have the daemons ask segments who is there.
+    #[arg(long)]
+    detector: bool,
     /// Print the event log.
     #[arg(long)]
     log: bool,
@@ -48,7 +51,7 @@ fn main() -> Result<()> {
         None => None,
     };
     if let (Some(seed), None, None) = (args.seed, args.seconds, args.seeds) {
-        return one(Job { seed, profile, mutation }, &args);
+        return one(Job { seed, profile, mutation, detector: args.detector }, &args);
     }
     many(&args, profile, mutation)
 }
@@ -84,7 +87,8 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
     let end = began + Duration::from_secs(args.seconds.unwrap_or(u64::MAX / 4).min(1 << 30));
     let most = args.seeds.unwrap_or(u64::MAX);
     let begun = AtomicU64::new(0);
-    let summary = run_many(base, profile, |outcome| {
+    let first = Job { profile, detector: args.detector, ..Job::seed(base) };
+    let summary = run_many(first, |outcome| {
         outcome.is_some() || (begun.fetch_add(1, Ordering::Relaxed) < most && Instant::now() < end)
     });
     let took = began.elapsed().as_secs_f64();
@@ -96,7 +100,7 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
         println!("seed {seed}: {}: {}", violation.rule, violation.words);
     }
     if let Some((seed, _)) = summary.failed.first() {
-        let job = Job { profile, ..Job::seed(*seed) };
+        let job = Job { seed: *seed, ..first };
         bail!("{}", job.report(args.tail));
     }
     Ok(())
@@ -104,7 +108,7 @@ fn many(args: &Args, profile: Option<Profile>, mutation: Option<Mutation>) -> Re
 
 fn first_violation(args: &Args, base: u64, profile: Option<Profile>, mutation: Mutation) -> Result<()> {
     for tried in 0..args.seeds.unwrap_or(1000) {
-        let job = Job { seed: base + tried, profile, mutation: Some(mutation) };
+        let job = Job { seed: base + tried, profile, mutation: Some(mutation), detector: args.detector };
         if let Some(violation) = job.run().violation {
             println!(
                 "without {}: {} after {} seed(s): {}: {}",

@@ -31,11 +31,13 @@ pub struct Job {
     pub seed: u64,
     pub profile: Option<Profile>,
     pub mutation: Option<Mutation>,
+    /// Segments are asked who is there. Off unless a daemon is told to.
+    pub detector: bool,
 }
 
 impl Job {
     pub fn seed(seed: u64) -> Self {
-        Self { seed, profile: None, mutation: None }
+        Self { seed, profile: None, mutation: None, detector: false }
     }
 
     pub fn run(self) -> Outcome {
@@ -48,7 +50,7 @@ impl Job {
 
     fn run_with(self, text: bool) -> Outcome {
         let profile = self.profile.unwrap_or(Profile::of_seed(self.seed));
-        let setup = Setup::from_seed(self.seed, profile, self.mutation);
+        let setup = Setup { detector: self.detector, ..Setup::from_seed(self.seed, profile, self.mutation) };
         let mut world = World::new(setup.clone(), text);
         world.run();
         Outcome {
@@ -69,6 +71,9 @@ impl Job {
         }
         if let Some(mutation) = self.mutation {
             text += &format!(" --without {}", mutation.rule().0);
+        }
+        if self.detector {
+            text += " --detector";
         }
         text + " --log"
     }
@@ -158,14 +163,10 @@ impl Summary {
     }
 }
 
-/// Runs seeds `from..` on as many threads as there are processors, as long as `more`
-/// says so. It is asked with `None` before each seed and told each outcome. A seed
-/// that was begun is finished.
-pub fn run_many(
-    from: u64,
-    profile: Option<Profile>,
-    more: impl Fn(Option<&Outcome>) -> bool + Sync,
-) -> Summary {
+/// Runs seeds from that of `first` on, on as many threads as there are processors, as long as `more`
+/// says so, each like `first` but for the number. It is asked with `None` before each seed
+/// and told each outcome. A seed that was begun is finished.
+pub fn run_many(first: Job, more: impl Fn(Option<&Outcome>) -> bool + Sync) -> Summary {
     let next = std::sync::atomic::AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let mut total = Summary::default();
@@ -176,7 +177,7 @@ pub fn run_many(
                     let mut summary = Summary::default();
                     while more(None) && summary.failed.len() < 20 {
                         let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        let job = Job { profile, ..Job::seed(from.wrapping_add(i)) };
+                        let job = Job { seed: first.seed.wrapping_add(i), ..first };
                         let outcome = job.run();
                         more(Some(&outcome));
                         summary.add(&outcome);

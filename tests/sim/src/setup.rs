@@ -115,6 +115,8 @@ pub struct Setup {
     pub layout: Layout,
     pub addresses: Vec<Address>,
     pub timers: LeaseTimers,
+    /// Whether segments are asked who is there.
+    pub detector: bool,
     /// The timers that all nodes are given one after the other, somewhere in the run.
     pub later: Option<LeaseTimers>,
     pub batches: Batches,
@@ -234,6 +236,7 @@ impl Setup {
             segments,
             layout,
             addresses,
+            detector: false,
             timers,
             later,
             batches,

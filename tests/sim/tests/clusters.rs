@@ -41,7 +41,7 @@ const REGRESSIONS: &[(Profile, u64, &str)] = &[
 #[test]
 fn no_rule_is_broken_in_hundreds_of_cluster_hours() {
     let hours = std::sync::Mutex::new(0.0);
-    let summary = run_many(1, None, |outcome| {
+    let summary = run_many(Job::seed(1), |outcome| {
         let mut hours = hours.lock().unwrap();
         *hours += outcome.map_or(0.0, |o| o.hours());
         *hours < HOURS
@@ -55,8 +55,9 @@ fn no_rule_is_broken_in_hundreds_of_cluster_hours() {
     }
     assert!(summary.hours() >= HOURS);
     assert!(summary.ledger.share(Rule::Lifetime).percent().is_some(), "nobody looked at lifetimes");
-    // A rule that is waived most of the time guards nothing.
-    for rule in RULES {
+    // A rule that is waived most of the time guards nothing. Nothing is asked unless a daemon is told to,
+    // so that there is nothing to judge of what is found by asking.
+    for rule in RULES.into_iter().filter(|rule| ![Rule::Early, Rule::Taken].contains(rule)) {
         let percent = |share: purelb_sim::ledger::Share| share.percent().unwrap_or(0.0);
         let (all, amid) = (summary.ledger.share(rule), summary.ledger.active_share(rule));
         let (all, amid) = (percent(all), percent(amid));
