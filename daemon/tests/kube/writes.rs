@@ -193,7 +193,15 @@ async fn a_restarted_daemon_does_not_repeat_its_troubles() -> Result<()> {
     third.event(trouble());
     told(3).await?;
     third.event(trouble());
-    told(4).await
+    told(4).await?;
+    // So is one whose first try was refused before anything was written.
+    let settled = KubeTuning { trouble_stands: Duration::ZERO, ..quick() };
+    let (fourth, _view) = bench.restarted_with(settled).await?;
+    let refused = bench.proxy.inject(Fault::answer(401).on(Verb::Create).of("events").times(1));
+    fourth.event(trouble());
+    told(5).await?;
+    drop(refused);
+    Ok(())
 }
 
 #[tokio::test]

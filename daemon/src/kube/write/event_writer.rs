@@ -106,14 +106,16 @@ impl EventWriter {
         let now = Timestamp::now();
         let mut suffix = self.suffix(event);
         let mut last = None;
-        for attempt in 0..EVENT_TRIES {
+        // An earlier try may have got through although it failed.
+        let mut maybe_written = false;
+        for _ in 0..EVENT_TRIES {
             let (namespace, body) = self.body(event, &suffix, now);
             match self.post(&namespace, &body).await {
                 Ok(()) => return self.client.counters().events_written.add(),
                 // An earlier process said it, and it was over in between.
                 Err(failure)
                     if failure.code() == 409
-                        && attempt == 0
+                        && !maybe_written
                         && matches!(suffix, NameSuffix::Known(_))
                         && self
                             .seen_objects
@@ -126,7 +128,8 @@ impl EventWriter {
                 // The same name: an earlier try got through, or an earlier process said it.
                 Err(failure) if failure.code() == 409 => return self.client.counters().events_written.add(),
                 Err(failure) => {
-                    let again = failure.is_endpoint_fault() || failure.code() == 401;
+                    maybe_written |= failure.is_endpoint_fault();
+                    let again = maybe_written || failure.code() == 401;
                     last = Some(failure);
                     if !again {
                         break;
