@@ -458,13 +458,27 @@ async fn only_accounts_of_purelb_write_what_purelb_writes() -> Result<()> {
         ("purelb-system", "default", refused),
         ("purelb-system", "purelbd-too", refused),
         ("shop", "lbnodeagent", refused),
+        // A tenant's namespace of that name.
+        ("purelb", "lbnodeagent", refused),
         // The older purelb, while nodes move over.
         ("purelb", "allocator", Ok(())),
-        ("purelb", "lbnodeagent", Ok(())),
         ("purelb-system", "allocator", Ok(())),
         ("purelb-system", "lbnodeagent", Ok(())),
     ] {
         let client = editor(plane, &ServiceAccount::new(namespace, name)).await?;
+        if (namespace, name) == ("purelb", "allocator") {
+            let objects = [
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                    "metadata": {"name": "purelb:allocator"},
+                    "rules": [{"apiGroups": [""], "resources": ["services"], "verbs": ["update"]}]}),
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                    "metadata": {"name": "purelb:allocator"},
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                        "name": "purelb:allocator"},
+                    "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]}),
+            ];
+            purelb_kit::controlplane::manifests::apply(&plane.admin()?, &objects).await?;
+        }
         clients.push((client, mark(&format!("{namespace}-{name}")), expected));
     }
     let cases = clients.iter().map(|(client, patch, expected)| (client, path, patch.clone(), *expected));
