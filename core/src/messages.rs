@@ -9,8 +9,7 @@
 //!                                     └─▶ Engine::deadline(): call again by then
 //! ```
 //!
-//! Effects are carried out in order; results come back as inputs. Everything here
-//! can be written down and read back, so a run can be replayed.
+//! Effects are carried out in order; results come back as inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

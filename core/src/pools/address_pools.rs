@@ -97,18 +97,6 @@ pub struct HeldAddress {
     pub holders: BTreeMap<ObjectKey, AddressClaim>,
 }
 
-impl HeldAddress {
-    /// The Services that hold it from a group whose ranges no longer have it, or
-    /// from no known group at an address no group has.
-    pub fn out_of_range(&self) -> impl Iterator<Item = &ObjectKey> {
-        let here = self.place.group();
-        let strays = self.holders.iter().filter(move |(_, claim)| {
-            claim.group.as_ref().map_or(here.is_none(), |group| Some(group) != here)
-        });
-        strays.map(|(service, _)| service)
-    }
-}
-
 /// What became of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
@@ -245,16 +233,6 @@ impl AddressPools {
             }
             Some(others) => ReleaseOutcome::StillHeldBy(others),
         }
-    }
-
-    /// Ends all of a Service's holds, in the order of the addresses.
-    pub fn release_all(&mut self, service: &ObjectKey) -> Vec<(Vip, ReleaseOutcome)> {
-        let addresses: Vec<Vip> = self.ledger.of_service(service).collect();
-        let mut released = Vec::with_capacity(addresses.len());
-        for ip in addresses {
-            released.push((ip, self.release(service, ip)));
-        }
-        released
     }
 
     /// Addresses a Service holds, lowest first.

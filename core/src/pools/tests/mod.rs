@@ -11,6 +11,26 @@ mod state;
 use super::*;
 use crate::ids::{Family, ObjectKey, Vip};
 
+impl AddressPools {
+    /// Ends all of a Service's holds, in the order of the addresses.
+    fn release_all(&mut self, service: &ObjectKey) -> Vec<(Vip, ReleaseOutcome)> {
+        let addresses: Vec<Vip> = self.addresses_of(service).collect();
+        addresses.into_iter().map(|ip| (ip, self.release(service, ip))).collect()
+    }
+}
+
+impl HeldAddress {
+    /// The Services that hold it from a group whose ranges no longer have it, or
+    /// from no known group at an address no group has.
+    fn out_of_range(&self) -> impl Iterator<Item = &ObjectKey> {
+        let here = self.place.group();
+        let strays = self.holders.iter().filter(move |(_, claim)| {
+            claim.group.as_ref().map_or(here.is_none(), |group| Some(group) != here)
+        });
+        strays.map(|(service, _)| service)
+    }
+}
+
 fn vip(text: &str) -> Vip {
     text.parse().unwrap()
 }
