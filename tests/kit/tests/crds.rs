@@ -274,7 +274,7 @@ async fn defaults_are_filled_in() -> Result<()> {
         "spec": {"local": {"garpConfig": {}, "addressConfig": {"localInterface": {}, "dummyInterface": {}}}}});
     let stored = api.create(&dry, &serde_json::from_value(raw)?).await?;
     let expected = json!({"local": {
-        "localInterface": "default", "dummyInterface": "kube-lb0",
+        "localInterface": "default", "dummyInterface": "kube-lb0", "detector": true,
         "garpConfig": {"enabled": true, "count": 3, "verifyBeforeSend": true},
         "addressConfig": {
             "localInterface": {"validLifetime": 300, "noPrefixRoute": true},
